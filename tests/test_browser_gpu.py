@@ -12,6 +12,7 @@ import sample_lesson
 from helpers.__main__ import main
 from helpers.commands import taster
 from helpers.devices import webgpu
+from helpers.lessons import lesson_14, lesson_14_launches
 from helpers.lessons import lesson_14_web as web
 from helpers.training import data
 
@@ -48,6 +49,40 @@ def test_a_page_that_cannot_compute_and_a_judge_that_fails_are_told():
     assert "ZeroDivisionError" in page.verdict
 
 
+def note(sizes=(1_563,), names=("first", "second"), count=100_000):
+    """Return what launches.js notes of an addThree that launches `names` with these workgroups."""
+    calls = [{"pipeline": f"{name}.pipeline", "group": f"{name}.group", "groups": list(sizes)} for name in names]
+    return {"count": count, "calls": calls, "error": ""}
+
+
+def test_a_page_that_ran_the_learners_launches_is_judged_by_notes_and_sums(monkeypatch):
+    monkeypatch.setattr(web, "own_kernels", {"addThree": "the learner's"})
+    a, b, c = np.random.default_rng(0).random((3, 10), dtype=np.float32)
+    page = web.add_three_in_page(a, b, c)
+    answer(page, {"noted": [note()]}, (a + b) + c)
+    assert page.verdict.startswith("right: your launches on a card")
+    answer(page, {"noted": [note()]}, a + b)
+    assert page.verdict == "not yet: 10 of 10 sums differ from NumPy's."
+    answer(page, {"noted": [note(names=["first"])]}, (a + b) + c)
+    assert page.verdict.startswith("not yet") and "came 1" in page.verdict
+    answer(page, {"noted": [note() | {"error": "SyntaxError"}]})
+    assert page.verdict == "not yet: addThree stopped with SyntaxError."
+
+
+def test_without_node_the_launches_are_left_to_the_page(monkeypatch, capsys):
+    monkeypatch.setattr(web, "own_kernels", {})
+    monkeypatch.setattr(lesson_14_launches, "find_node", lambda: None)
+    web.check_launches("export function addThree() {}")
+    assert capsys.readouterr().out.startswith("not judged: there is no Node.js")
+    assert web.own_kernels == {"addThree": "export function addThree() {}"}
+
+
+def test_a_loop_without_end_in_javascript_is_left_and_not_called_wrong(monkeypatch, capsys):
+    monkeypatch.setattr(lesson_14_launches, "NODE_SECONDS", 2)
+    web.check_launches("export function addThree() { while (true); }")
+    assert "too busy to tell" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.fixture
 def network():
     rng = np.random.default_rng(0)
@@ -79,10 +114,10 @@ def test_the_workshops_kernels_equal_numpy_and_give_way_to_right_ones(network, c
     assert "the workshop's" in output and "NumPy's" in output and "the same digit as NumPy: 20 of 20 images" in output
     web.own_kernels["dense"] = web.read_kernel("dense") + "// mine"
     web.read_in_python(network, device)
-    web.compare_speed(network, adapter, device, repeats=3)
+    table = web.compare_speed(network, adapter, device, repeats=3, prediction=2.0)
     output = capsys.readouterr().out
-    assert "dense:   yours" in output and "20 of 20 images" in output
-    assert "m, n, k = 20, 12, 784" in output and webgpu.name(adapter) in output
+    assert "dense:   yours" in output and "20 of 20 images" in output and "you predicted: 2 times" in output
+    assert "m, n, k = 20, 12, 784" in str(table) and webgpu.name(adapter) in str(table)
 
     a, b = np.random.default_rng(0).random((2, 36, 36), dtype=np.float32)
     shape = np.array([36, 0, 0, 0], np.uint32)
@@ -214,6 +249,36 @@ def test_the_taster_reads_numbers_of_16_bits(opened):
     assert halves == {bits: float(np.frombuffer(struct.pack("<H", bits), "<f2")[0]) for bits in halves}
 
 
+SUMS = """async ([wgsl, n, launched]) => { const gpu = await findGpu(); const groups = Math.ceil(n / 64);
+    const buffers = [upload(gpu.device, new Float32Array(n).fill(1)), empty(gpu.device, 4 * groups)];
+    const pipeline = await build(gpu.device, wgsl); const encoder = gpu.device.createCommandEncoder();
+    const group = bind(gpu.device, pipeline, [...buffers, uniform(gpu.device, [n])]);
+    record(encoder, pipeline, group, [launched ?? groups]); gpu.device.queue.submit([encoder.finish()]);
+    return [...new Float32Array(await read(gpu.device, buffers[1]))]; }"""
+
+
+def test_chromium_keeps_the_zeros_that_wgsl_promises_and_shows_a_race(opened):
+    assert opened.evaluate(SUMS, [lesson_14.write_sums(lesson_14.COPY_WITHOUT_ZEROS), 130]) == [64, 64, 2]
+    if "swiftshader" in opened.locator("#found").inner_text():  # as lesson 14 says
+        assert opened.evaluate(SUMS, [lesson_14.write_sums(left_out=lesson_14.STEPS), 192]) == [20, 20, 20]
+
+
+def test_chromium_cuts_a_fraction_of_a_workgroup(opened):  # as lesson 14b's check says
+    assert opened.evaluate(SUMS, [lesson_14.write_sums(), 130, 130 / 64]) == [64, 64, 0]
+
+
+LEAVES = "if (id.x >= n) { return; }"  # before a barrier
+
+
+@pytest.mark.parametrize(("copy", "is_refused"), [(LEAVES, True), ("if (group.x > n) { return; }", False)])
+def test_chromium_refuses_a_kernel_that_a_part_of_a_workgroup_leaves(opened, copy, is_refused):
+    error = opened.evaluate(
+        "async (wgsl) => build((await findGpu()).device, wgsl).then(() => '', (error) => error.message)",
+        lesson_14.write_sums(copy),
+    )
+    assert ("workgroupBarrier" in error) == is_refused, error
+
+
 def test_the_tasters_javascript_computes_as_its_kernels(opened):
     difference = opened.evaluate("""async () => { const gpu = await findGpu(); const made = layers();
         const pixels = Float32Array.from({ length: 784 }, (_, i) => (i % 7) / 7);
@@ -297,10 +362,21 @@ OWN = "web.own_kernels['dense'] = web.read_kernel('dense') + '// mine'"
 BROKEN = "web.own_kernels['dense'] = 'fn main( {'"
 
 
+THREE = """
+web.check_launches(web.read_kernel("add"))  # no JavaScript
+web.own_kernels["addThree"] = (web.WEB / "add_three.js").read_text(encoding="utf-8")
+web.add_three_in_page(a, b, a)
+""".strip()
+CUT = """
+web.own_kernels["addThree"] = web.own_kernels["addThree"].replace("Math.ceil", "")
+web.add_three_in_page(a, b, a)
+""".strip()
+
+
 def lab():
     """Return the notebook of a small lesson with every kind of job."""
     jobs = [JAVASCRIPT, "print(added.verdict)", OWN, "web.read_in_page(network)", BROKEN, "web.draw_digits(network)"]
-    return sample_lesson.of(LAB_CELLS, *jobs)
+    return sample_lesson.of(LAB_CELLS, *jobs, THREE, CUT)
 
 
 @contextlib.contextmanager
@@ -310,7 +386,7 @@ def lab_after_run_all(chromium, folder):
     path = sample_lesson.save(folder, notebook)
     with browser.served(path) as address, browser.tab_of(chromium) as (tab, complaints, _):
         browser.open_lesson(tab, address)
-        assert browser.run_cells(tab, notebook, 300) == browser.PageRecord(cells=7, executed=7)
+        assert browser.run_cells(tab, notebook, 300) == browser.PageRecord(cells=9, executed=9)
         yield tab, complaints
 
 
@@ -320,6 +396,8 @@ def test_run_all_ends_without_a_hand_and_every_answer_comes_after_it(with_webgpu
         verdicts = ("equal: True", "right: your kernel on google swiftshader")
         for number, verdict in enumerate(verdicts):
             shown.nth(number).get_by_text(verdict).wait_for(timeout=60_000)
+        shown.nth(3).get_by_text("right: your launches on google swiftshader").wait_for(timeout=60_000)
+        shown.nth(4).get_by_text("WebGPU cuts this number to 1,562").wait_for(timeout=60_000)
         outputs = "\n".join(tab.locator(".jp-OutputArea-output").all_inner_texts())
         assert web.NONE_YET in outputs  # the cell that reads came too early
         pad = shown.nth(2)

@@ -7,8 +7,9 @@ from helpers.devices import webgpu
 from helpers.judge import checks, wgsl_checks, wgsl_recorder
 from helpers.lessons import lesson_14 as lesson
 from helpers.lessons import lesson_14_web as web
+from helpers.measure import records
 
-HEAD = lesson.SUMS.partition("    near[me] =")[0]  # up to the first line of its body
+HEAD = lesson.write_sums().partition("    near[me] =")[0]  # up to the first line of its body
 CASE = wgsl_recorder.Case(
     "n = 130", {0: np.ones(130, np.float32), 2: np.array([130], np.uint32)}, 1, np.array([64, 64, 2], np.float32), 3
 )
@@ -101,6 +102,29 @@ HALVING_LOOP = "for (var step = 32u; step > 0u; step /= 2u) {{ {} workgroupBarri
 END = "if (me == 0u) { partial[group.x] = near[0]; } }"
 
 
+FORGETFUL = "if (id.x < n) { near[me] = x[id.x]; } workgroupBarrier(); "
+ADD = "near[me] += near[me + step];"
+
+
+@pytest.mark.parametrize(
+    ("copy", "fact"), [(FORGETFUL, "WGSL promises zeros"), ("workgroupBarrier(); ", "that it never wrote")]
+)
+def test_a_kernel_that_takes_what_it_never_wrote_is_refused_for_that_reason(device, copy, fact):
+    with pytest.raises(checks.NotYet, match=fact):
+        lesson.judge_sums(HEAD + copy + HALVING_LOOP.format(f"if (me < step) {{ {ADD} }}") + END)
+
+
+@pytest.mark.parametrize(
+    "add",
+    [
+        f"if (me < step && id.x + step < n) {{ {ADD} }}",
+        "if (me < step) { near[me] += select(0.0, near[me + step], id.x + step < n); }",
+    ],
+)
+def test_a_kernel_that_does_not_need_zeros_is_right_without_them(device, add):
+    assert "was recorded" in lesson.judge_sums(HEAD + FORGETFUL + HALVING_LOOP.format(add) + END)
+
+
 @pytest.mark.parametrize(
     ("before", "add", "fact"),
     [
@@ -130,10 +154,26 @@ def test_a_result_that_is_right_everywhere_but_written_too_far_is_refused(device
 
 
 def test_the_record_shows_races_that_right_sums_hide(device, capsys):
-    rows = lesson.leave_out_barriers(device, 500, groups=10).rows
-    assert rows[0][1:] == ("10 of 10", "no race")
-    assert all("both touch near[" in row[2] for row in rows[1:])
-    assert "you predicted: 500 of 10" in capsys.readouterr().out
+    table = lesson.leave_out_barriers(device, 500, groups=10)
+    assert table.rows[0][1:4] == ("10 of 10 right", 64, "no race")
+    assert all("both touch near[" in row[3] for row in table.rows[1:])
+    assert {row[4] for row in table.rows} == {"not recorded"}  # until a GPU has kept these sums
+    assert "you predicted: 500" in capsys.readouterr().out
+
+
+def test_a_recorded_gpu_stands_beside_the_own_sums(device, monkeypatch, tmp_path):
+    monkeypatch.setattr(lesson.records, "RECORD", "SUMS_OF_A_TEST")
+    monkeypatch.setenv("SUMS_OF_A_TEST", str(tmp_path / "notes"))
+    lesson.leave_out_barriers(device, None, groups=10)
+    notes = records.read_notes(tmp_path / "notes", "14")
+    machine = records.Machine("a card", "gpu", "", "", {})
+    records.write(tmp_path / "card.json", machine, notes)
+    column = records.find_column("14", lesson.LEFT_OUT, tmp_path)
+    assert column.cells[0] == "10 of 10 right" and "a card" in column.below[0]
+
+
+def test_memory_filled_by_zeros_gives_the_sums_that_wgsl_promises(device):
+    assert lesson.add_without_zeros(device, None).rows[1][1] == "64, 64, 2"
 
 
 @pytest.mark.parametrize(

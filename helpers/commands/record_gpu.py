@@ -296,11 +296,11 @@ def record_atomics() -> None:
 
 
 def record_webgpu() -> None:
-    """Note lesson 14's addition and lesson 14b's product through WebGPU, on 10,000 random images."""
+    """Note lesson 14's addition and its sums without barriers, and lesson 14b's product on 10,000 random images."""
     import numpy as np
 
     from helpers.devices import webgpu
-    from helpers.lessons import lesson_14_web
+    from helpers.lessons import lesson_14, lesson_14_web
 
     adapter = webgpu.pick_adapter()
     assert adapter, "there is no adapter for WebGPU: NVIDIA's Vulkan needs libvulkan1 and libegl1"
@@ -316,6 +316,7 @@ def record_webgpu() -> None:
 
     run = timing.measure(add, label="addition through WebGPU", device=name)
     records.add_run(run, "GB/s", 12e-9 * len(numbers), f"{len(numbers):,} elements", lesson="14")
+    lesson_14.leave_out_barriers(device, prediction=None)
     images = workload.pick(preview=500, lab=1_000, full=10_000)
     network = lesson_14_web.load_network(_make_images(), images)
     lesson_14_web.compare_speed(network, adapter, device, repeats=15)

@@ -19,12 +19,26 @@ from helpers.devices.kernel_text import KernelError, closing_bracket, without_co
 from helpers.judge.checks import NotDone, NotJudged, NotYet
 from helpers.judge.kernel_checks import FILLS, find_unwritten
 from helpers.judge.trace import Trace
-from helpers.judge.wgsl_recorder import BEYOND, GROUP, Case, NotFollowed, launch_kernel, record
+from helpers.judge.wgsl_recorder import (
+    BEYOND,
+    GROUP,
+    Case,
+    NotFollowed,
+    fill_workgroup_memory,
+    launch_kernel,
+    record,
+)
 
 if TYPE_CHECKING:
     import wgpu
 
 MAX_RECORDED_GROUPS = 3  # workgroups of the largest launch that is recorded
+LEFT_THERE = 12345  # what an unwritten element of workgroup memory may hold; no exercise expects it in a result
+UNWRITTEN = "the kernel uses elements of workgroup memory that it never wrote: its results change with what lies there."
+PROMISED_ZEROS = (
+    f"{UNWRITTEN} With zeros there they are right, and WGSL promises zeros. The package wgpu leaves other numbers "
+    "there, as the end of lesson 14 shows. Write the zeros yourself."
+)
 RACE_IN_A_ROUND = "A barrier is missing (after the copy, after a round), or others than those with `me < step` add."
 
 
@@ -62,9 +76,10 @@ def judge_kernel(
     coverage = "who touches what was recorded"
     try:
         _expect_uniform_barriers(source)
+        filled = _compile_filled(kernel)
         for case in cases:
             if case.groups <= MAX_RECORDED_GROUPS:
-                _expect_good_record(kernel.device, source, case, look)
+                _expect_good_record(kernel.device, source, case, look, filled)
     except NotFollowed as why:
         coverage = f"races were not looked for: {why}"
     for case in cases:
@@ -89,7 +104,7 @@ def _expect_uniform_barriers(source: str) -> None:
             if around and (own - counters) & set(re.findall(r"\w+", found[1])):
                 raise NotYet(
                     f"a barrier stands inside of `{' '.join(found[0][:-1].split())}`, which depends on the invocation. "
-                    "WGSL forbids that, also where all come there, and browsers refuse such a kernel."
+                    "WGSL forbids that even if all of them reach it, and browsers refuse such a kernel."
                 )
 
 
@@ -140,7 +155,7 @@ def _expect_results(case: Case, runs: Sequence[np.ndarray]) -> None:
 def _describe_beyond(case: Case, who: str, index: int) -> str:
     return (
         f"{case.launch}: {who} writes element {index} of the output, and only 0 to {case.expected.size - 1} belong to "
-        "it; the buffer is longer. Who has no result must write nothing."
+        "it; the buffer is longer. An invocation without a result must write nothing."
     )
 
 
@@ -148,9 +163,21 @@ def _describe_beyond(case: Case, who: str, index: int) -> str:
 
 
 def _expect_good_record(
-    device: wgpu.GPUDevice, source: str, case: Case, look: Callable[[Trace, Case], None] | None
+    device: wgpu.GPUDevice,
+    source: str,
+    case: Case,
+    look: Callable[[Trace, Case], None] | None,
+    filled: Sequence[webgpu.Kernel] = (),
 ) -> None:
-    """Refuse endless loops, barriers that not all reach, races, and writes outside; `look` may refuse more."""
+    """Refuse endless loops, barriers that not all reach, races, writes outside, and promised zeros.
+
+    Args:
+        device: runs the kernel.
+        source: the learner's WGSL.
+        case: a small launch.
+        look: looks further at the record, and may refuse more.
+        filled: the same kernel with its workgroup memory filled by zeros, and by LEFT_THERE; empty if it has none.
+    """
     record(device, source, case, dry=True)
     traced, runs = record(device, source, case, dry=False)
     written = [touch for touch in traced.touches if touch.writes and touch.array in traced.lengths]
@@ -171,6 +198,7 @@ def _expect_good_record(
             raise NotYet(
                 f"{case.launch}: invocation {touch.item} writes {touch.array}[{touch.index}], which does not exist."
             )
+    _expect_results_without_promises(filled, case)
     _expect_results(case, runs)
     elements = {(touch.item, touch.index) for touch in written}
     item, most = collections.Counter(item for item, _ in elements).most_common(1)[0] if elements else (0, 0)
@@ -178,6 +206,42 @@ def _expect_good_record(
         raise NotYet(f"{case.launch}: the results are right, but invocation {item} writes {most} of them alone.")
     if look:
         look(traced, case)
+
+
+def _compile_filled(kernel: webgpu.Kernel) -> list[webgpu.Kernel]:
+    """Compile the kernel with its workgroup memory filled by zeros, and by LEFT_THERE; nothing if it has none.
+
+    Raises:
+        NotFollowed: the kernel could not be rewritten.
+    """
+    sources = [fill_workgroup_memory(kernel.source, value) for value in (0, LEFT_THERE)]
+    try:
+        return [webgpu.Kernel(kernel.device, source) for source in sources if source]
+    except KernelError as error:
+        raise NotFollowed("it could not be rewritten") from error
+
+
+def _expect_results_without_promises(filled: Sequence[webgpu.Kernel], case: Case) -> None:
+    """Refuse wrong results that change with what workgroup memory holds before a launch.
+
+    Args:
+        filled: the kernel with its workgroup memory filled by zeros, and by LEFT_THERE; empty if it has none.
+        case: the launch.
+    """
+    if not filled:
+        return
+    with_zeros, with_others = ([launch_kernel(kernel, case, fill)[case.output] for fill in FILLS] for kernel in filled)
+    if not np.array_equal(with_zeros, with_others) and not _is_right(case, with_others):
+        raise NotYet(f"{case.launch}: {PROMISED_ZEROS if _is_right(case, with_zeros) else UNWRITTEN}")
+
+
+def _is_right(case: Case, runs: Sequence[np.ndarray]) -> bool:
+    """Return whether the outputs of a kernel, one for each fill, are what a case expects."""
+    try:
+        _expect_results(case, runs)
+    except NotYet:
+        return False
+    return True
 
 
 # ---------------------------------------------------------------------------------------------- compiler's words

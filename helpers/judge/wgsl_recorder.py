@@ -29,6 +29,9 @@ MAX_ACCESSES = 512  # accesses that are listed, for each invocation of a launch
 MAX_LOOP_ROUNDS = 20_000  # of all loops of one invocation together, in recorded launches; more count as endless
 BINDING = 15  # of the record
 
+WORKGROUP_ARRAYS = re.compile(r"var\s*<\s*workgroup\s*>\s*(\w+)\s*:\s*([^;]+);")  # name and type
+ARRAY_TYPE = re.compile(r"array\s*<\s*(f32|u32|i32)\s*(?:,\s*(\w+)\s*,?\s*)?>")  # what an element is, and how many
+
 RECORDER = f"""
 struct WsLog {{
     count: atomic<u32>,  // of accesses
@@ -134,7 +137,7 @@ def record(device: wgpu.GPUDevice, source: str, case: Case, dry: bool) -> tuple[
         first = group * GROUP
         raise NotYet(
             f"{case.launch}: invocations {first} and {first + other} of one workgroup do not reach the same barriers. "
-            "WGSL forbids that, and browsers refuse such a kernel: who leaves early is waited for."
+            "WGSL forbids that, and browsers refuse such a kernel: the others wait for an invocation that left early."
         )
     listed = touches[np.argsort(touches[:count, 0], kind="stable")].astype(np.int64)
     ids = np.column_stack([np.arange(items), np.zeros((items, 2), int)])
@@ -156,15 +159,15 @@ def record(device: wgpu.GPUDevice, source: str, case: Case, dry: bool) -> tuple[
 def rewrite(source: str, output: int, dry: bool) -> tuple[list[str], str]:
     """Return the arrays that are recorded, the output last, and the kernel that records them."""
     plain = without_comments(source)
-    found = re.findall(r"var\s*<\s*workgroup\s*>\s*(\w+)\s*:\s*([^;]+);", plain)
+    found = WORKGROUP_ARRAYS.findall(plain)
     found += re.findall(rf"@binding\(\s*{output}u?\s*\)[^;]*?>\s*(\w+)\s*:\s*([^;]+);", plain)
     stop = f" if (ws_rounds >= {MAX_LOOP_ROUNDS}u) {{ ws_log.endless = 1u; break; }} ws_rounds += 1u;"
     plain = re.sub(r"\b(?:for|while|loop)\b[^{]*\{", lambda loop: loop[0] + stop, plain)
     for number, (name, kind) in enumerate(found):
-        made = re.fullmatch(r"array\s*<\s*(?:f32|u32|i32)\s*(?:,\s*(\w+)\s*,?\s*)?>", kind.strip())
+        made = ARRAY_TYPE.fullmatch(kind.strip())
         if not made:
             raise NotFollowed(f"`{name}` is a {' '.join(kind.split())}")
-        length = f"u32({made[1]})" if made[1] else f"arrayLength(&{name})"
+        length = f"u32({made[2]})" if made[2] else f"arrayLength(&{name})"
         plain = _note_indices(plain, name, number * ARRAY, length)
 
     def meeting(barrier: re.Match[str]) -> str:
@@ -173,7 +176,29 @@ def rewrite(source: str, output: int, dry: bool) -> tuple[list[str], str]:
         return noted if dry else noted + barrier[0]
 
     plain = re.sub(r"\b(workgroup|storage)Barrier\s*\(\s*\)\s*;", meeting, plain)
-    return [name for name, _ in found], _number_invocations(plain) + RECORDER
+    return [name for name, _ in found], _begin_with(plain, "ws_me = WS_ID.x;") + RECORDER
+
+
+def fill_workgroup_memory(source: str, value: int) -> str:
+    """Return the kernel with all of its workgroup memory filled before its own first statement.
+
+    Args:
+        source: the learner's WGSL.
+        value: what each element holds.
+
+    Returns:
+        The WGSL, empty if the kernel has no workgroup memory that can be filled, such as an array of atomics.
+
+    Raises:
+        NotFollowed: the kernel has no function `main`.
+    """
+    plain, loops = without_comments(source), []
+    for name, kind in WORKGROUP_ARRAYS.findall(plain):
+        if not (made := ARRAY_TYPE.fullmatch(kind.strip())):
+            return ""
+        loop = f"for (var ws_i = WS_ID.x % {GROUP}u; ws_i < u32({made[2]}); ws_i += {GROUP}u)"
+        loops.append(f"{loop} {{ {name}[ws_i] = {made[1]}({value}); }}")
+    return _begin_with(plain, f"{' '.join(loops)} workgroupBarrier();") if loops else ""
 
 
 def _note_indices(plain: str, name: str, array: int, length: str) -> str:
@@ -198,8 +223,13 @@ def _note_indices(plain: str, name: str, array: int, length: str) -> str:
     return plain
 
 
-def _number_invocations(plain: str) -> str:
-    """Let each invocation of the kernel keep its number among all; the workgroups are in one dimension."""
+def _begin_with(plain: str, statements: str) -> str:
+    """Insert statements before the first one of the kernel.
+
+    Args:
+        plain: WGSL without comments; its workgroups are in one dimension.
+        statements: WGSL that calls the kernel's `global_invocation_id` WS_ID.
+    """
     head = re.search(r"\bfn\s+main\s*\(", plain)
     if head is None:
         raise NotFollowed("its function `main` was not found")
@@ -208,4 +238,5 @@ def _number_invocations(plain: str) -> str:
     own = re.search(r"@builtin\(\s*global_invocation_id\s*\)\s*(\w+)", plain[opening:closing])
     parameter, name = ("", own[1]) if own else ("@builtin(global_invocation_id) ws_id: vec3<u32>, ", "ws_id")
     body = plain.index("{", closing) + 1
-    return f"{plain[:opening]}{parameter}{plain[opening:body]} ws_me = {name}.x;{plain[body:]}"
+    begin = statements.replace("WS_ID", name)
+    return f"{plain[:opening]}{parameter}{plain[opening:body]} {begin}{plain[body:]}"

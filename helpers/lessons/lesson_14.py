@@ -6,7 +6,7 @@ import collections
 import contextlib
 import io
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +16,7 @@ from helpers.devices import webgpu
 from helpers.judge import checks, wgsl_checks, wgsl_recorder
 from helpers.judge.trace import Trace
 from helpers.judge.wgsl_recorder import GROUP, Case
+from helpers.measure import records
 from helpers.measure.tables import Table
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def load_drawn_digit() -> Image:
 
 # ---------------------------------------------------------------------------------------------- what luck hides
 
-# Exercise 3's kernel; a barrier follows only the rounds whose step is larger than LAST.
+# Exercise 3's kernel. `{copy}` fills `near`, and each of `{rounds}` is a statement, perhaps with a barrier after it.
 SUMS = """
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read_write> partial: array<f32>;
@@ -48,17 +49,38 @@ var<workgroup> near: array<f32, 64>;
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(local_invocation_index) me: u32,
-        @builtin(workgroup_id) group: vec3<u32>) {
-    near[me] = select(0.0, x[id.x], id.x < n);
+        @builtin(workgroup_id) group: vec3<u32>) {{
+    {copy}
     workgroupBarrier();
-    for (var step = 32u; step > 0u; step /= 2u) {
-        if (me < step) { near[me] += near[me + step]; }
-        if (step > LAST) { workgroupBarrier(); }
-    }
-    if (me == 0u) { partial[group.x] = near[0]; }
-}
+    {rounds}
+    if (me == {last}u) {{ partial[group.x] = near[me]; }}
+}}
 """
-LEFT_OUT = {"none": "0u", "those of the last three rounds": "4u", "those of all six rounds": "99u"}
+COPY = "near[me] = select(0.0, x[id.x], id.x < n);"
+COPY_WITHOUT_ZEROS = "if (id.x < n) { near[me] = x[id.x]; }"
+STEPS = (32, 16, 8, 4, 2, 1)
+LEFT_OUT = {  # the steps that have no barrier after them, and the invocation that ends with the sum
+    "all barriers": ((), 0),
+    "none in the last three rounds": ((4, 2, 1), 0),
+    "none in all six rounds": (STEPS, 0),
+    "the same, added toward 63": (STEPS, 63),
+}
+
+
+def write_sums(copy: str = COPY, left_out: Sequence[int] = (), last: int = 0) -> str:
+    """Return exercise 3's kernel in WGSL, with its rounds written out.
+
+    Args:
+        copy: the statement that fills `near`.
+        left_out: the steps of the rounds that have no barrier after them.
+        last: the invocation that ends with the sum: 0, or 63, which adds in the mirrored order.
+    """
+    rounds = []
+    for step in STEPS:
+        who, other = (f"me >= {GROUP - step}u", f"me - {step}u") if last else (f"me < {step}u", f"me + {step}u")
+        barrier = "" if step in left_out else " workgroupBarrier();"
+        rounds.append(f"if ({who}) {{ near[me] += near[{other}]; }}{barrier}")
+    return SUMS.format(copy=copy, rounds="\n    ".join(rounds), last=last)
 
 
 def leave_out_barriers(device: wgpu.GPUDevice, prediction: object, groups: int = 1_000) -> Table:
@@ -66,21 +88,50 @@ def leave_out_barriers(device: wgpu.GPUDevice, prediction: object, groups: int =
 
     Args:
         device: runs the kernels.
-        prediction: how many sums are right without any barrier in the rounds; it is printed beside the count.
+        prediction: the first sum without any barrier in the rounds; it is printed beside that sum.
         groups: workgroups, each with 64 ones to add.
     """
-    rows, ones = [], np.ones(groups * GROUP, np.float32)
+    rows, ones, first_sums = [], np.ones(groups * GROUP, np.float32), {}
     arrays = [ones, np.zeros(groups, np.float32), np.array([ones.size], np.uint32)]
     small = Case("n = 64", {0: ones[:64], 2: np.array([64], np.uint32)}, 1, np.full(1, 64, np.float32), 1)
-    for words, last in LEFT_OUT.items():
-        source = SUMS.replace("LAST", last)
-        right = int((webgpu.run(device, source, arrays, output=1, workgroups=groups) == GROUP).sum())
+    for label, (left_out, last) in LEFT_OUT.items():
+        source = write_sums(left_out=left_out, last=last)
+        sums = webgpu.run(device, source, arrays, output=1, workgroups=groups)
+        right, first_sums[label] = int((sums == GROUP).sum()), int(sums[0])
+        records.add_note(records.Note(label, right, f"of {groups:,} right", lesson="14"))
         with contextlib.redirect_stdout(io.StringIO()):  # it names each launch
             races = wgsl_recorder.record(device, source, small, dry=False)[0].races()
-        first = races[0].replace("work-items", "invocations").partition(", and")[0] if races else "no race"
-        rows.append((words, f"{right:,} of {groups:,}", first))
-    checks.compare_prediction(prediction, right, f"of {groups:,} right without a barrier in any round", most=groups)
-    return Table(rows, ("barriers left out", "right sums on this adapter", "what the record shows"))
+        race = races[0].replace("work-items", "invocations").partition(", and")[0] if races else "no race"
+        rows.append((label, f"{right:,} of {groups:,} right", first_sums[label], race))
+    measured = first_sums["none in all six rounds"]
+    checks.compare_prediction(prediction, measured, "(the first sum of 64 ones)", most=GROUP)
+    headers = ("barriers", "sums on this adapter", "the first sum", "what the record shows")
+    return records.add_column(Table(rows, headers), "14")
+
+
+def add_without_zeros(device: wgpu.GPUDevice, prediction: object) -> Table:
+    """Add 130 ones by a kernel that copies no 0; return the sums, also with `near` filled by zeros before.
+
+    Args:
+        device: runs the kernel.
+        prediction: the three sums of the kernel; they are printed beside those that came.
+    """
+    source, n = write_sums(COPY_WITHOUT_ZEROS), 130
+    arrays = [np.ones(n, np.float32), np.zeros(3, np.float32), np.array([n], np.uint32)]
+    kernels = {
+        "what the memory held before": source,
+        "zeros, written before": wgsl_recorder.fill_workgroup_memory(source, 0),
+    }
+    sums = {name: webgpu.run(device, kernel, arrays, 1, 3) for name, kernel in kernels.items()}
+    rows = [(name, ", ".join(f"{value:g}" for value in values)) for name, values in sums.items()]
+    checks.compare_prediction(prediction, rows[0][1], "(the three sums)")
+    held, zeros = sums.values()
+    verdict = (
+        "The unwritten elements held zeros in this run."
+        if (held == zeros).all()
+        else (f"The unwritten elements held other numbers: the third sum is {held[2] - zeros[2]:g} too large.")
+    )
+    return Table(rows, ("where nothing was copied, `near` holds", "sums of 130 ones"), (verdict,))
 
 
 # ---------------------------------------------------------------------------------------------- exercises

@@ -24,8 +24,9 @@ from helpers.devices.host import cpu_name
 from helpers.judge import checks, wgsl_checks
 from helpers.judge.checks import Verdict
 from helpers.judge.wgsl_recorder import GROUP, Case
-from helpers.lessons import lesson_14
+from helpers.lessons import lesson_14, lesson_14_launches
 from helpers.measure import records, timing
+from helpers.measure.tables import Table, format_number
 
 if TYPE_CHECKING:
     import wgpu
@@ -33,12 +34,15 @@ if TYPE_CHECKING:
     from helpers.training.data import Dataset
 
 WEB = ROOT / "helpers" / "web"
+SCRIPTS = ("gpu", "digit", "launches", "widget")  # what a widget consists of
 VIEW = "application/vnd.jupyter.widget-view+json"
 NONE_YET = "none yet: the page answers once Python is free, and only in a browser. Run this cell again."
 
 NO_PAGE = "No page has answered here, so nothing was computed. Run this cell in JupyterLab."
 
-own_kernels: dict[str, str] = {}  # the learner's WGSL that a check called right: "dense", "largest"
+# The learner's texts that a check called right: WGSL, "dense" and "largest"; JavaScript, "addThree", which stands here
+# also if no check could judge it, because a page can.
+own_kernels: dict[str, str] = {}
 _numbers = itertools.count()
 
 
@@ -69,7 +73,7 @@ class Page:
     """A job for the page, and what has come back so far. Display it to see the page's side.
 
     Args:
-        task: what widget.js does: `compute`, `network` or `draw`.
+        task: what widget.js does: `compute`, `addThree`, `network` or `draw`.
         values: for that task.
         judge: takes the answer and returns the verdict on it, in words.
     """
@@ -115,7 +119,9 @@ def _widget_class() -> type:
     class PageWidget(anywidget.AnyWidget):
         """What is shared with the page."""
 
-        _esm = "\n".join((WEB / f"{name}.js").read_text(encoding="utf-8") for name in ("gpu", "digit", "widget"))
+        _esm = "\n".join(
+            (WEB / f"{name}.js").read_text(encoding="utf-8") for name in ("gpu", "digit", "launches", "widget")
+        )
         _css = (WEB / "digit.css").read_text(encoding="utf-8")
         job = traitlets.Dict().tag(sync=True)
         go = traitlets.Bool(False).tag(sync=True)
@@ -152,6 +158,37 @@ def compute_in_page(
         return judge(np.frombuffer(answer.arrays[0], like.dtype).reshape(like.shape))
 
     return Page("compute", values, look)
+
+
+# ---------------------------------------------------------------------------------------------- two launches
+
+
+def add_three_in_page(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> Page:
+    """Let the page compute (a + b) + c by the learner's addThree, or by the workshop's if there is none.
+
+    Args:
+        a, b, c: float32, of one length.
+    """
+    own = own_kernels.get("addThree", "")
+    values = {
+        "javascript": own or (WEB / "add_three.js").read_text(encoding="utf-8"),
+        "wgsl": read_kernel("add"),
+        "inputs": [np.ascontiguousarray(array).tobytes() for array in (a, b, c)],
+        "counts": lesson_14_launches.COUNTS,
+    }
+
+    def look(answer: Answer) -> str:
+        try:
+            lesson_14_launches.judge_launches(answer.facts["noted"])
+        except checks.NotRight as refused:
+            return refused.verdict.describe(str(refused))
+        wrong = int((np.frombuffer(answer.arrays[0], np.float32) != (a + b) + c).sum())
+        if wrong:
+            return Verdict.NOT_YET.describe(f"{wrong:,} of {a.size:,} sums differ from NumPy's.")
+        whose = "your launches" if own else "the workshop's launches"
+        return f"{Verdict.RIGHT.value}: {whose} on {answer.device}; all {a.size:,} sums equal NumPy's"
+
+    return Page("addThree", values, look)
 
 
 # ---------------------------------------------------------------------------------------------- a network that reads
@@ -228,14 +265,17 @@ def read_in_python(network: Network, device: wgpu.GPUDevice) -> None:
     print(f"the same digit as NumPy: {same:,} of {m:,} images; right: {(digits == network.labels).mean():.1%}")
 
 
-def compare_speed(network: Network, adapter: wgpu.GPUAdapter, device: wgpu.GPUDevice, repeats: int) -> None:
-    """Print how fast the first layer is by NumPy and by a dense kernel, with the middle half of the runs.
+def compare_speed(
+    network: Network, adapter: wgpu.GPUAdapter, device: wgpu.GPUDevice, repeats: int, prediction: object = None
+) -> Table:
+    """Return how fast the first layer is by NumPy and by a dense kernel, beside a recorded GPU.
 
     Args:
         network: its images are the rows.
         adapter: for the name.
         device: of this adapter.
         repeats: of each; the slow ones are few.
+        prediction: how many times as fast as the kernel NumPy is; it is printed beside what was measured.
     """
     values, (matrix, bias, relu) = network.images.astype(np.float32) / 255, network.list_layers()[0]
     (m, k), n = values.shape, bias.size
@@ -253,11 +293,17 @@ def compare_speed(network: Network, adapter: wgpu.GPUAdapter, device: wgpu.GPUDe
         ),
         timing.measure(on_device, label="dense", device=webgpu.name(adapter), repeats=repeats),
     ]
-    print(f"m, n, k = {m:,}, {n}, {k}; in GFLOP/s, the middle half of {repeats} runs in brackets")
+    rows = []
     for run in runs:
         records.add_run(run, "GFLOP/s", 2e-9 * m * n * k, f"{m:,} x {k} by {k} x {n}")
         slow, fast = (2e-9 * m * n * k / seconds for seconds in reversed(run.quartiles))
-        print(f"{2e-9 * m * n * k / run.median:>8.3g} ({slow:.3g} to {fast:.3g})  {run.label}, {run.device}")
+        spread = f"{format_number(slow)} to {format_number(fast)}"
+        rows.append((run.label, run.device, format_number(2e-9 * m * n * k / run.median), spread))
+    times = runs[1].median / runs[0].median
+    checks.compare_prediction(prediction, times, "times as fast (NumPy beside the kernel)")
+    headers = ("", "computed by", "GFLOP/s", f"the middle half of {repeats} runs")
+    table = Table(rows, headers, (f"m, n, k = {m:,}, {n}, {k}",))
+    return records.add_column(table, "14b")
 
 
 def read_in_page(network: Network) -> Page:
@@ -309,12 +355,13 @@ def judge_dense(source: str) -> str:
 
 
 def judge_largest(source: str) -> str:
-    """Judge the place of the largest of ten outputs; bindings: outputs, digits, uniform m: u32."""
+    """Judge the place of the largest of ten outputs, the first of equal ones; bindings: outputs, digits, uniform m."""
     rng = np.random.default_rng()
 
     def make_case(m: int) -> Case:
         outputs = rng.standard_normal((m, 10)).astype(np.float32) - 3  # mostly below 0: a search from 0.0 on fails
         outputs[::3] *= 1e30 * np.sign(-outputs[::3])  # and far below: so does one from any other number
+        outputs[1::3, rng.integers(1, 10)] = outputs[1::3].max(1)  # two largest: the smaller digit counts, as in argmax
         arrays = {0: wgsl_checks.pad(outputs), 2: np.array([m], np.uint32)}
         return Case(f"m = {m}", arrays, 1, outputs.argmax(1).astype(np.uint32), math.ceil(m / GROUP))
 
@@ -334,6 +381,21 @@ def check_dense(source: str) -> Iterator[str]:
 def check_largest(source: str) -> Iterator[str]:
     """Lesson 14b, exercise 2: the place of the largest of ten outputs, for each image."""
     yield _judge_for_page("largest", judge_largest, source)
+
+
+@checks.print_verdict
+def check_launches(javascript: str) -> Iterator[str]:
+    """Lesson 14b, exercise 3: two launches in one pass, in JavaScript. If no Node.js is here, the page judges them."""
+    own_kernels.pop("addThree", None)
+    if not isinstance(javascript, str) or not javascript.strip():
+        raise checks.NotDone("there is no JavaScript yet.")
+    try:
+        tried = lesson_14_launches.judge_launches(lesson_14_launches.note_launches(javascript))
+    except checks.NotJudged:
+        own_kernels["addThree"] = javascript
+        raise
+    own_kernels["addThree"] = javascript
+    yield tried
 
 
 def _judge_for_page(name: str, judge: checks.Judge, source: str) -> str:

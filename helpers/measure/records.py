@@ -134,7 +134,7 @@ def hash_lesson(lesson: str, root: Path = ROOT) -> str:
     for module in dict.fromkeys((lesson[:2], lesson)):
         for path in root.glob(f"helpers/lessons/lesson_{module}.py"):
             strings = re.findall(r'""".*?"""', path.read_text(encoding="utf-8"), re.DOTALL)
-            texts += [text for text in strings if "__kernel" in text]
+            texts += [text for text in strings if "__kernel" in text or "@compute" in text]
     texts += [path.read_text(encoding="utf-8") for path in root.glob(f"helpers/lessons/programs/{lesson}-*.cl")]
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:8]
 

@@ -16,16 +16,50 @@ function gpuOfPage() {
   return shared.opened;
 }
 
+// What a text in JavaScript exports.
+async function importText(javascript) {
+  const address = URL.createObjectURL(new Blob([javascript], { type: "text/javascript" }));
+  try {
+    return await import(address);
+  } finally {
+    URL.revokeObjectURL(address);
+  }
+}
+
 const tasks = {
   // The notebook's own JavaScript: dispatch(device, wgsl, buffers, groups), the output in the last buffer.
   async compute(gpu, job) {
-    const address = URL.createObjectURL(new Blob([job.javascript], { type: "text/javascript" }));
-    const { dispatch } = await import(address);
-    URL.revokeObjectURL(address);
+    const { dispatch } = await importText(job.javascript);
     const inputs = job.inputs.map((view) => upload(gpu.device, bytesOf(view)));
     const output = empty(gpu.device, job.bytes);
     dispatch(gpu.device, job.wgsl, [...inputs, output], job.groups);
     return { arrays: [await read(gpu.device, output)] };
+  },
+
+  // (a + b) + c by two launches of one kernel in one pass, which addThree records; first only notes, then the GPU.
+  async addThree(gpu, job) {
+    let noted = [];
+    try {
+      const { addThree } = await importText(job.javascript);
+      noted = noteLaunches(addThree, job.counts);
+      if (noted.some((one) => one.error)) return { facts: { noted } };
+      const [a, b, c] = job.inputs.map((view) => upload(gpu.device, bytesOf(view)));
+      const [sums, out] = [empty(gpu.device, a.size), empty(gpu.device, a.size)];
+      const prepare = async (buffers) => {
+        const pipeline = await build(gpu.device, job.wgsl);
+        return { pipeline, group: bind(gpu.device, pipeline, buffers) };
+      };
+      const [first, second] = [await prepare([a, b, sums]), await prepare([sums, c, out])];
+      const encoder = gpu.device.createCommandEncoder();
+      const pass = encoder.beginComputePass();
+      addThree(pass, first, second, a.size / 4);
+      pass.end();
+      gpu.device.queue.submit([encoder.finish()]);
+      return { facts: { noted }, arrays: [await read(gpu.device, out)] };
+    } catch (error) {
+      if (noted.length) throw error;
+      return { facts: { noted: [{ count: 0, calls: [], error: String(error) }] } }; // no module
+    }
   },
 
   // All probabilities of many images, and how long they took.
