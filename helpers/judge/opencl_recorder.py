@@ -229,4 +229,5 @@ def _read_log(
         _listed=np.column_stack([np.nonzero(is_listed)[0], rows[is_listed]]),
         _element_bytes=log[0, layout.ARRAYS + 3 : layout.HEADER : layout.ARRAY_INTS].tolist(),
         _sites=instrumented.sites,
+        loop_rounds=_get_column(log, "steps").tolist(),
     )
