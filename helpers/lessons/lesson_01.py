@@ -331,7 +331,7 @@ def draw_launch(source: str, name: str, items: int, group: int, arguments: Seque
         axes.set_yticks(list(labels), list(labels.values()))
         axes.set(xlim=(first - 0.8, last + 0.8), ylim=(len(rows) - 0.5, -0.5), xticks=[], title=title)
         axes.set_xlabel(
-            "work-items: one colour for each work-group, large the global id, small the local id; arrays: the index",
+            "work-items: one color for each work-group, large the global id, small the local id; arrays: the index",
             fontsize=8.5,
         )
         axes.grid(False)

@@ -218,7 +218,8 @@ def tabulate_sums(one_line: Measurement) -> Table:
     }
     rows = []
     for name, run in {"the one line": one_line, label: runs[label], **launches, "NumPy": by_numpy}.items():
-        beside = f"{run.median / by_numpy.median:,.3g}" if is_clear(run, by_numpy) else "no claim"
+        is_apart = min(run.seconds) > max(by_numpy.seconds) or is_clear(run, by_numpy)
+        beside = f"{float(f'{run.median / by_numpy.median:.2g}'):,g}" if is_apart else "no claim"
         rows.append(
             (name, counted[name], duration(run.median), duration(run.spread), "1" if name == "NumPy" else beside)
         )
