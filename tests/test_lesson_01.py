@@ -1,8 +1,10 @@
 """helpers.lessons.lesson_01: its verdicts name what is wrong, and its figure says what it leaves out."""
 
 import numpy as np
+import pyopencl as cl
 import pytest
 
+from helpers.devices import opencl
 from helpers.judge import checks
 from helpers.lessons import lesson_01
 
@@ -17,6 +19,7 @@ def test_what_is_touched_far_outside_is_told(monkeypatch, capsys):
     assert len(recorded.outside) == 1
     assert capsys.readouterr().out == "not drawn: work-item 0 touches x[4294967295], far outside\n"
     assert drawn[0].get_size_inches()[0] < 12
+    assert len(repr(recorded)) < 200 and "8 work-items" in repr(recorded) and "1 outside" in repr(recorded)
 
 
 def test_a_condition_that_assigns_is_no_empty_exercise():
@@ -42,3 +45,49 @@ def test_what_the_output_held_before_is_no_result():
     for assignment in ("c[i] +=", "if (i) c[i] ="):
         with pytest.raises(checks.NotYet, match="nothing, or what depends on what c held before"):
             lesson_01.judge_add(f"{head} int i = get_global_id(0); {assignment} a[i] + b[i]; }}")
+
+
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_of_a_gpu_no_lanes_are_claimed(kind, monkeypatch):
+    texts = []
+    monkeypatch.setattr(lesson_01, "show", lambda figure, alt: texts.append(alt))
+    monkeypatch.setattr(opencl, "kind", lambda device: kind)
+    device = opencl.pick_device()
+    lesson_01.draw_units(device, 782)
+    own, published = texts[0].split(". NVIDIA H100 (published): ")
+    assert ("lanes =" in own) == (kind == "cpu") and f"{device.max_compute_units} units" in own
+    assert published == "132 units of 128 lanes = 16,896 lanes; 782 groups are 5 or 6 for each unit."
+
+
+@pytest.mark.parametrize(
+    ("body", "fact"),
+    [
+        ("int i = get_local_id(0); c[i] = a[i] + b[i];", "is a local id"),
+        ("int i = get_group_id(0); c[i] = a[i] + b[i];", "is a group's number"),
+        ("uchar i = get_global_id(0); c[i] = a[i] + b[i];", "8 bits"),
+        ("for i in range(3): c[i] = a[i] + b[i];", "No loop is needed"),
+        ("for (int i = 0; i < get_global_size(0); i++) if (i == get_global_id(0)) c[i] = a[i] + b[i];", "No loop"),
+    ],
+)
+def test_a_wrong_idea_of_the_index_is_named(body, fact):
+    head = "__kernel void add(__global const float *a, __global const float *b, __global float *c) {"
+    with pytest.raises(checks.NotYet, match=fact):
+        lesson_01.judge_add(f"{head} {body} }}")
+
+
+def test_one_fixed_element_is_not_called_an_id():
+    head = "__kernel void add(__global const float *a, __global const float *b, __global float *c) {"
+    with pytest.raises(checks.NotYet, match=r"both write c\[0\], and nothing orders them\.$"):
+        lesson_01.judge_add(f"{head} c[0] = a[0] + b[0]; }}")
+
+
+def test_a_launch_is_noted_whichever_way_it_is_made():
+    context = cl.Context([opencl.pick_device()])
+    queue = cl.CommandQueue(context)
+    stand_in = lesson_01.KernelStandIn()
+    stand_in(queue, (3,), (4,), "a", "b", "c", np.int32(10), g_times_l=True, wait_for=None).wait()
+    stand_in.set_args("a", "b", "c", np.int32(10))
+    stand_in.enqueue(queue, stand_in, (12,), (4,))
+    assert stand_in.launches == [(queue, (12,), (4,), ["a", "b", "c", np.int32(10)])] * 2
+    with pytest.raises(checks.NotYet, match="offset"):
+        stand_in(queue, (12,), (4,), "a", "b", "c", np.int32(10), global_offset=(4,))

@@ -3,6 +3,7 @@
 import pytest
 
 from helpers.lessons import lesson_03
+from helpers.measure.timing import Measurement
 
 BY_ROWS = """function (I[B, R]) -> (O) {
     T[b: B] = +(I[b, k]);
@@ -53,3 +54,40 @@ def test_a_size_written_as_a_number_another_shape_and_a_mistake_in_writing_are_n
     check(source)
     verdict = capsys.readouterr().out
     assert verdict.startswith("not yet: ") and fact in verdict
+
+
+def test_only_the_untouched_line_is_called_a_copy(capsys):
+    lesson_03.check_gram("function (A[M, N]) -> (G) { G[i, j: M, N] = +(A[i, j]);  // your code\n}")
+    assert capsys.readouterr().out.startswith("not done yet: ")
+    lesson_03.check_gram(
+        "function (A[M, N]) -> (G) { T[j, i: N, M] = +(A[i, j]); G[i, j: N, N] = +(T[i, k] * T[j, k]); }"
+    )
+    assert capsys.readouterr().out.startswith("right")
+
+
+@pytest.mark.parametrize(
+    ("others", "numpy", "again", "compared"),
+    [(0.0, 4.0, 4.02, True), (0.0, 4.0, 8.0, False), (0.5, 4.0, 4.02, False)],
+)
+def test_numpy_is_compared_only_where_it_can_be(others, numpy, again, compared, monkeypatch, capsys):
+    figures = []
+    monkeypatch.setattr(lesson_03.plots, "show", lambda figure, alt: figures.append(alt))
+    seconds = {"16 x 4": 2.0, "4 x 16": 1.0, "yours": 1.0, "the compiler's": 1.0, "NumPy": numpy, "NumPy again": again}
+    runs = {
+        label: Measurement(label, "a device", tuple(middle + 0.01 * k for k in range(15)))
+        for label, middle in seconds.items()
+    }
+    lesson_03.draw_blocks(runs, {"16 x 4": (16, 4), "4 x 16": (4, 16), "yours": (2, 32)}, 10, others)
+    printed = capsys.readouterr().out
+    assert ("faster than NumPy " in printed) == compared
+    assert "0.31 loads, vectors of 4:" in figures[0] and "yours, 2 x 32 0.53 loads, vectors of 16:" in figures[0]
+
+
+def test_the_table_of_sums_has_what_the_check_accepted(monkeypatch, capsys):
+    one_line = Measurement("the one line", "a device", (1.0, 1.1, 1.2))
+    monkeypatch.setattr(lesson_03, "accepted", {})
+    assert [row[0] for row in lesson_03.tabulate_sums(one_line).rows][1] == "the solution's statements"
+    lesson_03.check_sums(BY_ROWS)
+    table = lesson_03.tabulate_sums(one_line)
+    assert table.rows[1][:2] == ("your statements", f"{lesson_03.count_points(BY_ROWS, (128, 128)):,} points")
+    assert table.rows[3][1] == "16,384 numbers"

@@ -34,9 +34,16 @@ COUNTED = 256  # elements of the launch whose accesses are counted
 WHOLE_GROUPS = ((137, LOCAL_SIZE), (2, LOCAL_SIZE), (1, LOCAL_SIZE))  # elements and work-group of traced launches
 SMALL_GROUPS = ((9, 4), (2, 4), (1, 4), (137, LOCAL_SIZE))  # likewise: messages are easier to follow
 SHORT = 2**16  # how many indices have 16 bits
+LOOP_IN_C = "A loop in C, whose counter needs a type: `for (int k = 0; k < 3; k++) { ... }`."
 
 
-def build(source: object, name: str, device: cl.Device | None = None, options: Sequence[str] = ()) -> opencl.Kernel:
+def build(
+    source: object,
+    name: str,
+    device: cl.Device | None = None,
+    options: Sequence[str] = (),
+    about_loops: str = LOOP_IN_C,
+) -> opencl.Kernel:
     """Parse and build a learner's kernel, once for all the judges of a verdict.
 
     Args:
@@ -44,22 +51,25 @@ def build(source: object, name: str, device: cl.Device | None = None, options: S
         name: the kernel's name.
         device: where to run; the lessons' device if None.
         options: of the compiler.
+        about_loops: what to say where the kernel has a loop of Python's.
     """
     if not isinstance(source, str) or not source.strip():
         raise NotDone("there is no kernel yet.")
     try:
         return opencl.Kernel(source, name, device, options)
     except KernelError as error:
-        raise NotYet(f"{error.what[0].lower()}{error.what[1:]}\n{error.why}{_explain_loops(source)}") from None
+        raise NotYet(
+            f"{error.what[0].lower()}{error.what[1:]}\n{error.why}{_explain_loops(source, about_loops)}"
+        ) from None
 
 
-def _explain_loops(source: str) -> str:
-    """Return a line with C's loop for a kernel that has Python's, or a counter without a type; empty otherwise."""
+def _explain_loops(source: str, about_loops: str) -> str:
+    """Return a line about loops for a kernel that has Python's, or a counter without a type; empty otherwise."""
     code = without_comments(source)
     counters = re.findall(r"\bfor\s*\(\s*(\w+)\s*=", code)
     untyped = [name for name in counters if not re.search(rf"\b\w+[\s*]+{name}\b\s*[=;,]", code)]
     if untyped or re.search(r"\bfor\s*\(?\s*(?:int\s+)?\w+\s+in\b", code):
-        return "\nA loop in C, whose counter needs a type: `for (int k = 0; k < 3; k++) { ... }`."
+        return f"\n{about_loops}"
     return ""
 
 
@@ -272,7 +282,25 @@ def refuse_faults(traced: Trace, launch: str, owners: int | None = None) -> None
             f"{touch.array}, which has the elements 0 to {traced.lengths[touch.array] - 1}.{hint if owners else ''}"
         )
     for race in traced.races() or traced.unwritten():
-        raise NotYet(f"{launch}: {race}.")
+        raise NotYet(f"{launch}: {race}.{_hint_at_ids(traced)}")
+
+
+def _hint_at_ids(traced: Trace) -> str:
+    """Return a sentence if every write to the given arrays goes to the element of an id that is not the global one."""
+    writes = [touch for touch in traced.touches if touch.writes and touch.array in traced.lengths]
+    own = traced.global_ids[:, 0]
+    for ids, hint in (
+        (own, ""),
+        (own % 256, "Each index has 8 bits, and begins at 0 again after 255; use `int`."),
+        (
+            traced.local_ids[:, 0],
+            "Each index is a local id, which begins at 0 again in every work-group; use the global id.",
+        ),
+        (traced.group_ids[:, 0], "Each index is a group's number, the same for the whole group; use the global id."),
+    ):
+        if ids.any() and all(touch.index == ids[touch.item] for touch in writes):
+            return f" {hint}" if hint else ""
+    return ""
 
 
 def refuse_overwork(traced: Trace, launch: str, most: int = 2) -> None:
@@ -293,6 +321,23 @@ def refuse_overwork(traced: Trace, launch: str, most: int = 2) -> None:
         raise NotYet(
             f"{launch}: work-item {item} writes at least {count} elements, some of which belong to others. "
             "Let each work-item compute its own."
+        )
+
+
+def refuse_loops(traced: Trace, launch: str, most: int, advice: str) -> None:
+    """Refuse a recorded launch in which a work-item goes round a loop more often than its own element needs.
+
+    Args:
+        traced: the record.
+        launch: in words, for the message.
+        most: how many rounds are allowed, those of all its loops together.
+        advice: the sentence after what was counted.
+    """
+    rounds = max(traced.loop_rounds, default=0)
+    if rounds > most:
+        item = list(traced.loop_rounds).index(rounds)
+        raise NotYet(
+            f"{launch}: the result may be right, but work-item {item} goes {rounds} times round a loop. {advice}"
         )
 
 
@@ -399,7 +444,7 @@ def run_guarded(
     """
     import pyopencl as cl
 
-    pad = max(pad, 2 * LOCAL_SIZE + (SHORT if max(numbers.values()) > SHORT else 0))
+    pad = max(pad, 2 * LOCAL_SIZE + (SHORT if max(numbers.values(), default=length) > SHORT else 0))
     inputs = {name: Guarded(kernel.queue, values, OUTSIDE, pad) for name, values in given.items()}
     output = Guarded(kernel.queue, np.full(length, fill, np.uint32), fill, pad)
     groups = (group,) if isinstance(group, int) else tuple(group)
@@ -426,8 +471,9 @@ def run_guarded(
 
 def describe_launch(numbers: Mapping[str, int], items: Sequence[int], group: Sequence[int]) -> str:
     """Return in words what is launched: the last arguments, the work-items and the size of a group by dimension."""
-    sizes = ", ".join(f"{name} = {number}" for name, number in numbers.items())
-    return f"{sizes}, {' x '.join(map(str, items))} work-items in groups of {' x '.join(map(str, group))}"
+    sizes = [f"{name} = {number}" for name, number in numbers.items()]
+    started = f"{' x '.join(map(str, items))} work-items in groups of {' x '.join(map(str, group))}"
+    return ", ".join([*sizes, started])
 
 
 def find_unwritten(first: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -391,6 +391,7 @@ class Launch:
             unseen=unseen,
             arrays=arrays,
             notes=list(dict.fromkeys(instrumented.notes)),
+            loop_rounds=self.states[:, layout.ROUNDS].tolist(),
             _arrays=instrumented.arrays,
             _listed=np.column_stack([np.nonzero(is_listed)[0], listed[is_listed]]),
             _element_bytes=rows[0, layout.ARRAYS + layout.ELEMENT : layout.TOUCHES : layout.ARRAY_INTS].tolist(),

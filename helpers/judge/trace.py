@@ -59,7 +59,7 @@ class Request(NamedTuple):
     asked: list[tuple[int, int, int]]  # for each element: the work-item, the first byte in the array, the bytes
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Trace:
     """What every work-item of one launch was called and touched, as recorded on the device."""
 
@@ -79,8 +79,14 @@ class Trace:
     _element_bytes: Sequence[int] = ()  # of each array
     _sites: Sequence[str] = ()  # the text of each access in the source
     notes: Sequence[str] = ()  # what other devices may refuse
+    loop_rounds: Sequence[int] = ()  # how often each work-item went round a loop
     _has_locks: bool = False  # whether it has a fence, or an atomic function that makes a lock
     _threes: Mapping[str, str] = field(default_factory=dict)  # the type of each array of vectors of three
+
+    def __repr__(self) -> str:
+        """Return one line: a notebook prints it where the record is the last value of a cell."""
+        accesses = f"{len(self.touches)} accesses, {len(self.outside)} outside an array"
+        return f"<record of {len(self.global_ids)} work-items on {self.device}: {accesses}>"
 
     @functools.cached_property
     def touches(self) -> list[Touch]:

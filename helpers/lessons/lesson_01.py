@@ -1,23 +1,33 @@
-"""Lesson 01, Add vectors with OpenCL: its checks and its figure."""
+"""Lesson 01, Add vectors with OpenCL: its checks and its figures."""
 
 from __future__ import annotations
 
-import types
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import numpy as np
 
 from helpers.devices import opencl
+from helpers.devices.kernel_text import without_comments
 from helpers.judge import checks, kernel_checks, opencl_recorder
 from helpers.judge.checks import NotDone, NotYet
 from helpers.judge.trace import Trace
 from helpers.measure.plots import BLUE, GREEN, GREY, PINK, RED, SKY, figure, show
 
 if TYPE_CHECKING:
+    import pyopencl as cl
     from matplotlib.axes import Axes
 
+H100 = ("NVIDIA H100 (published)", 132, 128)  # its compute units and the lanes of each; docs of NVIDIA's Hopper
+UNITS_A_ROW = 22  # compute units drawn side by side
 GROUP_COLORS = (SKY, GREEN, PINK)  # none that could be taken for RED, which marks what lies outside
+NO_LOOP = (
+    "No loop is needed: the device starts the kernel once for each element, and `get_global_id(0)` tells which one."
+)
+ROUNDS = 8  # of loops that a work-item may go: a loop over three neighbors is right, one over all elements is not
+PRECISION = 2e-6  # some ten times what three float32 operations lose, a fifth of what 0.33333f loses
 NEARBY = 3  # how many elements beyond either end are drawn
 
 # The solution of exercise 2: other cells launch it, whatever the learner wrote.
@@ -42,25 +52,35 @@ def check_add(source: str) -> Iterator[str]:
 
 def judge_add(source: str) -> str:
     """Judge the kernel of exercise 1, which knows no n: by traces of launches without surplus work-items."""
-    kernel = kernel_checks.build(source, "add")
+    kernel = kernel_checks.build(source, "add", about_loops=NO_LOOP)
     kernel_checks.expect_parameters(kernel, ("float[]", "float[]", "float[]"))
-    launches = [(3, 1), (8, 4), (192, 64)]
-    for n, group in launches:
+    for n, group in [(8, 4), (3, 1), (192, 64), (320, 64)]:  # the last is beyond an index of 8 bits
         launch = f"{n} elements, {n} work-items in groups of {group}"
         a, b = np.random.default_rng().normal(size=(2, n)).astype(np.float32)
         traced = kernel_checks.record(kernel, launch, n, group, [a, b, np.full(n, np.nan, np.float32)])
         kernel_checks.expect_writes(traced, launch, kernel)
         kernel_checks.refuse_faults(traced, launch)
-        kernel_checks.refuse_overwork(traced, launch)
+        kernel_checks.refuse_overwork(traced, launch, most=1)
+        kernel_checks.refuse_loops(traced, launch, ROUNDS, NO_LOOP)
         for given, before, after in zip("ab", (a, b), traced.arrays, strict=False):
             if not np.array_equal(before, after):
                 raise NotYet(f"{launch}: the kernel changed its input {given}; it may only write c.")
-        for i in np.flatnonzero(~np.isclose(traced.arrays[2], a + b, rtol=1e-5, atol=1e-5))[:1]:
-            value = traced.arrays[2][i]  # not a number: c's own before the launch
-            actual = "nothing, or what depends on what c held before" if np.isnan(value) else f"{value:.6g}"
-            given = f"a[{i}] = {a[i]:.6g}, b[{i}] = {b[i]:.6g}"
-            raise NotYet(f"{launch}, element {i} ({given}): expected {a[i] + b[i]:.6g}, came {actual}.")
-    return f"{len(launches)} launches of as many work-items as elements, on {opencl.name(kernel.device)}"
+        _compare_sums(a, b, traced.arrays[2], launch)
+    n = kernel_checks.SHORT + kernel_checks.LOCAL_SIZE  # beyond what an index of 16 bits can reach
+    a, b = np.random.default_rng().normal(size=(2, n)).astype(np.float32)
+    bits = kernel_checks.run_guarded(
+        kernel, {"a": a, "b": b}, {}, n, n, kernel_checks.LOCAL_SIZE, kernel_checks.OUTSIDE
+    )
+    _compare_sums(a, b, bits.view(np.float32), f"{n:,} work-items in groups of {kernel_checks.LOCAL_SIZE}")
+    return f"5 launches of as many work-items as elements, 3 to {n:,}, on {opencl.name(kernel.device)}"
+
+
+def _compare_sums(a: np.ndarray, b: np.ndarray, c: np.ndarray, launch: str) -> None:
+    """Refuse the first element of c that is not a + b; what the launch left unwritten is not a number."""
+    for i in np.flatnonzero(~np.isclose(c, a + b, rtol=1e-5, atol=1e-5))[:1]:
+        actual = "nothing, or what depends on what c held before" if np.isnan(c[i]) else f"{c[i]:.6g}"
+        given = f"a[{i}] = {a[i]:.6g}, b[{i}] = {b[i]:.6g}"
+        raise NotYet(f"{launch}, element {i} ({given}): expected {a[i] + b[i]:.6g}, came {actual}.")
 
 
 @checks.print_verdict
@@ -71,42 +91,126 @@ def check_guard(source: str) -> Iterator[str]:
 
 def judge_guard(source: str) -> str:
     """Judge the kernel of exercise 2; called in a subprocess."""
-    kernel = kernel_checks.build(source, "add")
-    return kernel_checks.judge_kernel(kernel, ("float[]", "float[]"), lambda a, b: a + b, exercise="01.2")
+    kernel = kernel_checks.build(source, "add", about_loops=NO_LOOP)
+    tried = kernel_checks.judge_kernel(kernel, ("float[]", "float[]"), lambda a, b: a + b, exercise="01.2")
+    _judge_closely(kernel, 2, lambda a, b: a + b, most=1)
+    return tried
+
+
+def _judge_closely(kernel: opencl.Kernel, inputs: int, reference: Callable[..., np.ndarray], most: int) -> None:
+    """Refuse a kernel with the right results whose work-items do the work of others, or that is less exact than float.
+
+    Args:
+        kernel: takes the inputs, the output, and `const int n`.
+        inputs: how many arrays of floats it reads.
+        reference: given them, returns the right output, float32.
+        most: how many elements a work-item may write.
+    """
+    n, group = 137, kernel_checks.LOCAL_SIZE
+    items = -(-n // group) * group
+    launch = kernel_checks.describe_launch({"n": n}, [items], [group])
+    given = list(np.random.default_rng().uniform(1, 2, (inputs, n)).astype(np.float32))
+    traced = kernel_checks.record(kernel, launch, items, group, [*given, np.zeros(n, np.float32), np.int32(n)])
+    kernel_checks.refuse_overwork(traced, launch, most)
+    kernel_checks.refuse_loops(traced, launch, ROUNDS, NO_LOOP)
+    expected, actual = reference(*given), traced.arrays[-1]
+    for i in np.flatnonzero(~np.isclose(actual, expected, rtol=PRECISION, atol=0))[:1]:
+        rounded = re.search(r"\b0?\.3{3,}f?\b", without_comments(kernel.source))
+        hint = f" `{rounded.group()}` is not a third: divide by `3.0f`." if rounded else ""
+        raise NotYet(f"{launch}, element {i}: expected {expected[i]:.8g}, came {actual[i]:.8g}.{hint}")
 
 
 @checks.print_verdict
 def check_launch(launch: Callable[..., object]) -> Iterator[str]:
     """Lesson 01, exercise 3: the launch of a kernel for any number of elements and any size of groups; none is run."""
+    import pyopencl as cl
+
     sizes = [(10, 4), (12, 4), (3, 4), (1, 64), (64, 64), (65, 64), (100, 7), (50_000, 64)]
     buffers = ("a_buffer", "b_buffer", "c_buffer")  # what stands for the three
+    own_queue = getattr(launch, "__globals__", {}).get("queue")
     for number, (n, group) in enumerate(sizes):
-        launches: list[tuple] = []
-
-        def kernel(*arguments: object, launches: list[tuple] = launches) -> object:
-            launches.append(arguments)
-            return types.SimpleNamespace(wait=lambda: None)  # for its event
-
+        kernel = KernelStandIn()
         where = f"for {n:,} elements in groups of {group}"
-        checks.answer(launch, kernel, *buffers, n, group, who=f"{where} your code")
-        if not launches:
-            raise (NotYet if number else NotDone)(f"{where} your code never calls `kernel`.")
-        for arguments in launches:
-            if len(arguments) != 7:
-                raise NotYet(f"{where}: expected the queue, two sizes and 4 arguments of the kernel's own.")
-            queue, items, local, *given, count = arguments
-            if given[:2] == ["b_buffer", "a_buffer"]:  # a + b is b + a
-                given[:2] = buffers[:2]
-            for what, actual, expected in (
-                ("first argument", type(queue).__name__, "CommandQueue"),
-                ("work-items", _normalize_sizes(items), (-(-n // group) * group,)),
-                ("size of a group", _normalize_sizes(local), (group,)),
-                ("last argument", f"{type(count).__name__}({count})", f"int32({n})"),
-                ("buffers", tuple(given), buffers),
-            ):
-                if actual != expected:
-                    raise NotYet(f"{where}: {what} in your launch: expected {expected}, came {actual}.")
+        with mock.patch.object(cl, "enqueue_nd_range_kernel", kernel.enqueue):
+            checks.answer(launch, kernel, *buffers, n, group, who=f"{where} your code")
+        if not kernel.launches:
+            raise (NotYet if number else NotDone)(f"{where} your code never launches `kernel`.")
+        if len(kernel.launches) > 1:
+            raise NotYet(f"{where} your code launches the kernel {len(kernel.launches)} times; one launch starts all.")
+        queue, items, local, given = kernel.launches[0]
+        if len(given) != 4:
+            raise NotYet(f"{where}: expected the queue, two sizes and 4 arguments of the kernel's own.")
+        *given, count = given
+        if given[:2] == ["b_buffer", "a_buffer"]:  # a + b is b + a
+            given[:2] = buffers[:2]
+        for what, actual, expected in (
+            ("first argument", type(queue).__name__, "CommandQueue"),
+            ("work-items", _normalize_sizes(items), (-(-n // group) * group,)),
+            ("size of a group", _normalize_sizes(local), (group,)),
+            ("last argument", f"{type(count).__name__}({count})", f"int32({n})"),
+            ("buffers", tuple(given), buffers),
+        ):
+            if actual != expected:
+                raise NotYet(f"{where}: {what} in your launch: expected {expected}, came {actual}.")
+        if isinstance(own_queue, cl.CommandQueue) and queue != own_queue:
+            raise NotYet(f"{where}: your launch uses a queue of its own, for which a copy on `queue` does not wait.")
     yield f"{len(sizes)} sizes"
+
+
+class KernelStandIn:
+    """Stands in for a `cl.Kernel` of three buffers and one int: it notes each launch and runs nothing."""
+
+    def __init__(self) -> None:
+        self.launches: list[tuple[object, object, object, list]] = []  # the queue, both sizes, the kernel's arguments
+        self._arguments: dict[int, object] = {}
+        self._types: list = []
+
+    def __call__(
+        self, queue: object, items: object, group: object, *arguments: object, g_times_l: bool = False, **others: object
+    ) -> cl.Event | None:
+        """Note a launch, as `cl.Kernel` takes it, and return an event of the queue."""
+        self.set_args(*arguments)
+        return self.enqueue(queue, self, items, group, g_times_l=g_times_l, **others)
+
+    def set_arg(self, index: int, value: object) -> None:
+        """Set one argument."""
+        self._arguments[index] = value
+
+    def set_args(self, *arguments: object) -> None:
+        """Set all arguments."""
+        self._arguments = dict(enumerate(arguments))
+
+    def set_arg_types(self, types: Sequence) -> None:
+        """Give the NumPy type of each argument, None for a buffer."""
+        self._types = list(types)
+
+    set_scalar_arg_dtypes = set_arg_types
+
+    def enqueue(
+        self, queue: object, kernel: object, items: object, group: object, g_times_l: bool = False, **others: object
+    ) -> cl.Event | None:
+        """Note a launch, as `cl.enqueue_nd_range_kernel` takes it.
+
+        Args:
+            queue: where it goes.
+            kernel: this object.
+            items: how many work-items in each dimension, or how many groups if `g_times_l`.
+            group: work-items of a group in each dimension.
+            g_times_l: whether `items` counts groups.
+            others: `global_offset`, which must be 0, `wait_for`, and `allow_empty_ndrange`.
+        """
+        import pyopencl as cl
+
+        offset = others.get("global_offset", others.get("global_work_offset"))
+        if offset not in (None, (0,), [0]):
+            raise NotYet("your launch has an offset, so that no work-item has the global id 0; leave it out.")
+        if g_times_l and isinstance(items, Sequence) and isinstance(group, Sequence):
+            items = tuple(count * size for count, size in zip(items, group, strict=True))
+        given = [self._arguments[index] for index in sorted(self._arguments)]
+        for index, kind in enumerate(self._types[: len(given)]):
+            given[index] = given[index] if kind is None else np.dtype(kind).type(given[index])
+        self.launches.append((queue, items, group, given))
+        return cl.enqueue_marker(queue) if isinstance(queue, cl.CommandQueue) else None
 
 
 def _normalize_sizes(sizes: object) -> object:
@@ -124,8 +228,10 @@ def check_smooth(source: str) -> Iterator[str]:
 
 def judge_smooth(source: str) -> str:
     """Judge the kernel of exercise 4; called in a subprocess."""
-    kernel = kernel_checks.build(source, "smooth")
-    return kernel_checks.judge_kernel(kernel, ("float[]",), smooth, radius=1, exercise="01.4")
+    kernel = kernel_checks.build(source, "smooth", about_loops=NO_LOOP)
+    tried = kernel_checks.judge_kernel(kernel, ("float[]",), smooth, radius=1, exercise="01.4")
+    _judge_closely(kernel, 1, smooth, most=2)
+    return tried
 
 
 def smooth(x: np.ndarray) -> np.ndarray:
@@ -135,7 +241,50 @@ def smooth(x: np.ndarray) -> np.ndarray:
     return np.concatenate([x[:1], (x[:-2] + x[1:-1] + x[2:]) / 3, x[-1:]])
 
 
-# ------------------------------------------------------------------------------------------------------- its figure
+# ------------------------------------------------------------------------------------------------------- its figures
+
+
+def draw_units(device: cl.Device, groups: int) -> None:
+    """Draw the compute units of a device and of an NVIDIA H100, and what each unit gets of a launch.
+
+    On a processor, the lanes of a unit are the floats of one vector, as the driver reports them; OpenCL does not tell
+    how many lanes a GPU's unit has.
+
+    Args:
+        device: any OpenCL device.
+        groups: how many work-groups the launch has.
+    """
+    lanes = device.native_vector_width_float if opencl.kind(device) == "cpu" else 0
+    drawn_devices = ((opencl.name(device), device.max_compute_units, lanes), H100)
+    rows = [-(-units // UNITS_A_ROW) for _, units, _ in drawn_devices]
+    words = []
+    with figure(7.5, 1.5 + 0.36 * sum(rows), nrows=2, height_ratios=[row + 0.5 for row in rows]) as (drawn, axes):
+        for panel, (name, units, count), row in zip(axes, drawn_devices, rows, strict=True):
+            _draw_unit_squares(panel, units, count)
+            panel.set(xlim=(0, UNITS_A_ROW), ylim=(row, 0), xticks=[], yticks=[], aspect="equal", anchor="W")
+            fewest, most = groups // units, -(-groups // units)
+            share = f"{fewest}" if fewest == most else f"{fewest} or {most}"
+            total = f"{units} units of {count} lanes = {units * count:,} lanes" if count else f"{units} units"
+            panel.set_title(f"{name}: {total}", fontsize=10)
+            panel.set_xlabel(f"{groups:,} groups, shared evenly: {share} for each unit", fontsize=10, loc="left")
+            words.append(f"{name}: {total}; {groups} groups are {share} for each unit")
+    show(drawn, f"A square is a compute unit, a dot in it a lane. {'. '.join(words)}.")
+
+
+def _draw_unit_squares(panel: Axes, units: int, lanes: int) -> None:
+    """Draw a square for each unit, and in it a dot for each lane."""
+    from matplotlib.patches import Rectangle
+
+    across = 16 if lanes > 16 else 4
+    down = -(-lanes // across)
+    for unit in range(units):
+        x, y = unit % UNITS_A_ROW, unit // UNITS_A_ROW
+        panel.add_patch(Rectangle((x + 0.04, y + 0.04), 0.92, 0.92, facecolor="white", edgecolor="black", lw=0.8))
+        dots = [(x + (k % across + 1) / (across + 1), y + (k // across + 1) / (down + 1)) for k in range(lanes)]
+        if dots:
+            panel.plot(*zip(*dots, strict=True), "s", color=BLUE, ms=1.1 if lanes > 16 else 3, mew=0)
+    panel.grid(False)
+    panel.spines[:].set_visible(False)
 
 
 def draw_launch(source: str, name: str, items: int, group: int, arguments: Sequence[np.ndarray | np.generic]) -> Trace:
@@ -182,7 +331,7 @@ def draw_launch(source: str, name: str, items: int, group: int, arguments: Seque
         axes.set_yticks(list(labels), list(labels.values()))
         axes.set(xlim=(first - 0.8, last + 0.8), ylim=(len(rows) - 0.5, -0.5), xticks=[], title=title)
         axes.set_xlabel(
-            "work-items: one colour for each work-group, large the global id, small the local id; arrays: the index",
+            "work-items: one color for each work-group, large the global id, small the local id; arrays: the index",
             fontsize=8.5,
         )
         axes.grid(False)

@@ -5,21 +5,37 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from helpers import tile
 from helpers.judge import checks
-from helpers.measure.plots import BLUE, GREY, figure, show
-from helpers.measure.timing import compare
+from helpers.measure import plots, records
+from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, SKY, figure, show
+from helpers.measure.tables import Table
+from helpers.measure.timing import Measurement, compare, duration, is_clear
 
 if TYPE_CHECKING:
     from helpers.tile import Ranges
     from helpers.tile.ranges import Affine
 
+LESSON = "03"
 CUMULATIVE = "function (I[N]) -> (O) { O[i: N] = +(I[k]), i - k < N; }"
+COPY = "{G[i,j:M,N]=+(A[i,j]);}"  # exercise 1 as the learner finds it, without spaces
+# The solution of exercise 3: it is timed where the learner's is not right.
+SUMS = """
+function (I[B, R]) -> (O) {
+    T[b: B] = +(I[b, k]);
+    F[b: B] = +(T[c]), b - c - 1 < B;
+    P[b, r: B, R] = +(I[b, k]), r - k < R;
+    O[b, r: B, R] = +(P[b, r] + F[b]);
+}
+"""
+ROWS = 128  # of exercise 3, and their length
+BUSY = 0.2  # of the cores, used by other programs: NumPy's threads wait for each other, so it loses more than a kernel
+accepted: dict[str, str] = {}  # the learner's statements that a check called right, by name
 FEWER = 10  # at least as many times fewer points than the given line
 
 
@@ -33,8 +49,8 @@ def check_gram(source: str) -> Iterator[str]:
             *_make_matrices(rng, [(1, 5), (7, 1), (200, 3), (3, 200)], 70),
         ]
 
-    if isinstance(source, str) and "+(A[i, j])" in source:
-        raise checks.NotDone("the line still copies A, as it did when it was handed out.")
+    if isinstance(source, str) and re.sub(r"//[^\n]*|\s", "", source).endswith(COPY):
+        raise checks.NotDone("the line still copies A, as it did before you changed it.")
     yield judge_tile(source, lambda a: a.T @ a, cases)
 
 
@@ -113,18 +129,15 @@ def check_sums(source: str) -> Iterator[str]:
         return [(first,), *_make_matrices(rng, [(1, 6), (5, 1), (200, 3), (3, 200)], 40)]
 
     tried = judge_tile(source, right, cases)
-    rows, size = 128, 128 * 128
-    asked, given = count_points(source, (rows, rows)), count_points(CUMULATIVE, (size,))
+    asked, given = count_points(source, (ROWS, ROWS)), count_points(CUMULATIVE, (ROWS * ROWS,))
     if FEWER * asked > given:
         raise checks.NotYet(
-            f"the results are right, but for {rows} rows of {rows} your kernels ask {asked:,} points. The one line "
+            f"the results are right, but for {ROWS} rows of {ROWS} your kernels ask {asked:,} points. The one line "
             f"above asks {given:,}: ask {FEWER} times fewer."
         )
+    accepted["sums"] = source
     yield tried
-    yield f"{asked:,} points for {rows} rows of {rows}, and the one line asks {given:,}"
-    numbers = np.random.default_rng(0).standard_normal((rows, rows), dtype=np.float32)
-    one_line = tile.Function(CUMULATIVE).measure(numbers.ravel(), repeats=5, label="the one line")
-    yield " ".join(compare(one_line, tile.Function(source).measure(numbers, repeats=5, label="yours")).split())
+    yield f"{asked:,} points for {ROWS} rows of {ROWS}, and the one line asks {given:,}"
 
 
 def count_points(source: str, *shapes: tuple[int, ...]) -> int:
@@ -143,6 +156,77 @@ def compare_answer(prediction: object, right: object) -> None:
         print(f"no prediction made; answer: {right}")
     else:
         print(f"you predicted: {prediction}\nanswer:        {right}")
+
+
+def draw_blocks(runs: Mapping[str, Measurement], blocks: Mapping[str, tuple[int, int]], n: int, others: float) -> None:
+    """Draw the speed of a product for each block, with what was counted, and say which differences are clear.
+
+    Args:
+        runs: what was timed, by label; those of NumPy are "NumPy" and "NumPy again", the same work twice.
+        blocks: rows and columns of the blocks among them; "16 x 4" and "4 x 16" are compared.
+        n: rows and columns of the matrices.
+        others: what share of the cores other programs used meanwhile, 0 to 1.
+    """
+    work, speeds = 2e-9 * n**3, {}
+    colors = {"16 x 4": ORANGE, "4 x 16": GREEN, "NumPy": GREY, "NumPy again": GREY, "yours": SKY}
+    for label, run in runs.items():
+        low, high = sorted(work / seconds for seconds in run.quartiles)
+        name = label
+        if label in blocks:
+            rows, columns = blocks[label]
+            shape = "" if label == f"{rows} x {columns}" else f", {rows} x {columns}"
+            name = f"{label}{shape}\n{1 / rows + 1 / columns:.2f} loads, vectors of {min(columns, tile.WIDEST)}"
+        speeds[name] = (low, work / run.median, high)
+        colors[name] = colors.get(label, BLUE)
+        records.add_run(run, "GFLOP/s", work, f"{n:,} x {n:,}", label)
+    title = f"The same product in blocks, on {runs['4 x 16'].device}; NumPy on {runs['NumPy'].device}"
+    plots.show(*plots.draw_speeds(speeds, title, f"product of {n:,} x {n:,}, GFLOP/s", colors=colors))
+    for first, second in (("16 x 4", "4 x 16"), ("yours", "the compiler's"), ("NumPy", "NumPy again")):
+        print(compare(runs[first], runs[second]))
+    print(f"Other programs used {others:.0%} of the cores meanwhile.")
+    if others > BUSY:
+        print(
+            "That is too much to compare NumPy, whose threads wait for each other. Run this cell on a quieter machine."
+        )
+    elif is_clear(runs["NumPy"], runs["NumPy again"]):
+        print("NumPy differs from itself, so this run compares nothing with NumPy.")
+    else:
+        print(compare(runs["NumPy"], runs["the compiler's"]))
+
+
+def tabulate_sums(one_line: Measurement) -> Table:
+    """Return a table of the cumulative sum: the one line, exercise 3, its launches alone, and NumPy.
+
+    Exercise 3 is the learner's statements, or the solution's as long as the check has not called any right.
+
+    Args:
+        one_line: what the one line took for as many numbers.
+    """
+    label = "your statements" if "sums" in accepted else "the solution's statements"
+    chosen = accepted.get("sums", SUMS)
+    program = tile.Function(chosen)
+    numbers = np.random.default_rng(0).standard_normal((ROWS, ROWS), dtype=np.float32)
+    runs = tile.measure_functions({label: program, "NumPy": np.cumsum}, numbers, repeats=15)
+    launches = tile.measure_functions({"the same launches for 1 number": program}, numbers[:1, :1], repeats=15)
+    by_numpy = runs["NumPy"]
+    kernels = len(program.stages(numbers).code.kernels)
+    counted = {
+        "the one line": f"{count_points(CUMULATIVE, (numbers.size,)):,} points",
+        label: f"{count_points(chosen, numbers.shape):,} points",
+        "the same launches for 1 number": f"{kernels} kernels",
+        "NumPy": f"{numbers.size:,} numbers",
+    }
+    rows = []
+    for name, run in {"the one line": one_line, label: runs[label], **launches, "NumPy": by_numpy}.items():
+        is_apart = min(run.seconds) > max(by_numpy.seconds) or is_clear(run, by_numpy)
+        beside = f"{float(f'{run.median / by_numpy.median:.2g}'):,g}" if is_apart else "no claim"
+        rows.append(
+            (name, counted[name], duration(run.median), duration(run.spread), "1" if name == "NumPy" else beside)
+        )
+        records.add_run(run, label=name)
+    devices = f"NumPy on {by_numpy.device}, the rest on {one_line.device}."
+    headers = ("", "counted", "time", "spread", "times as long as NumPy")
+    return records.add_column(Table(rows, headers, (devices,)), LESSON)
 
 
 def draw_points(ranges: Ranges, tensor: str) -> None:

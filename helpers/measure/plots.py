@@ -45,6 +45,7 @@ def figure(
     sharex: bool = False,
     sharey: bool = False,
     squeeze: bool = True,
+    height_ratios: Sequence[float] | None = None,
 ) -> AbstractContextManager[tuple[Figure, np.ndarray]]: ...
 def figure(width: float, height: float, title: str = "", **subplots: Any) -> AbstractContextManager[tuple[Figure, Any]]:
     """Yield a figure in the workshop's style, and its axes, or an array of them where rows or columns are named.

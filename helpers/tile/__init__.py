@@ -19,7 +19,7 @@ Maximum and minimum pass over NaN, as OpenCL's fmax and fmin do. All tensors are
 and on the left an index has no factor that would need a division, as `O[2 * i: N]` does (PlaidML solved that, too).
 """
 
-from helpers.tile.blocks import Block, Tiles, choose_tile, default_tile
+from helpers.tile.blocks import WIDEST, Block, Tiles, choose_tile, default_tile
 from helpers.tile.function import Function, Stages, measure_functions
 from helpers.tile.kernels import Code, emit
 from helpers.tile.loops import Flat, flatten
@@ -27,6 +27,7 @@ from helpers.tile.ranges import Ranges, infer, narrow
 from helpers.tile.syntax import Program, TileError, parse
 
 __all__ = [
+    "WIDEST",
     "Block",
     "Code",
     "Flat",
