@@ -359,7 +359,7 @@ def draw_banks(widths: Sequence[int] = (32, 33)) -> None:
     """
     from matplotlib.colors import ListedColormap
 
-    title = "The same column of a tile: all in bank 0, or once in each bank"
+    title = "A column of a tile: all its 32 words in bank 0, or one in each bank"
     words = []
     with figure(7.5, 4.6, title, ncols=len(widths)) as (drawn, panels):
         for width, panel in zip(widths, panels, strict=True):

@@ -263,10 +263,9 @@ def compare_strides(runs: Mapping[str, timing.Measurement]) -> tables.Table:
         before, after = step.split(" → ")
         if before in runs and after in runs:  # otherwise one of them computed something wrong
             listed.append((step, _describe_change(before, after), describe_gain(runs[before], runs[after])))
-    medians = "; ".join(f"{name} {timing.duration(run.median)}" for name, run in runs.items())
     sizes = ", ".join(map(str, lesson_15.LINES))
     below = [
-        f"Lines of {sizes} bytes. Medians of {timing.ENOUGH} runs: {medians}.",
+        f"Lines of {sizes} bytes. Times: medians of {timing.ENOUGH} runs each.",
         f"evicted: before each run the device reads and writes {4 * SWEPT // 2**20} MiB of other memory.",
     ]
     return records.add_column(tables.Table(listed, ("step", "what changes", "time here"), below), "15")
