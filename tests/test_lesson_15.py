@@ -62,7 +62,7 @@ def test_counter_and_clock_agree_only_where_the_gap_is_clear(monkeypatch, tmp_pa
         "tile → padded tile": ("same", "no claim", "open"),
         "sum, spread → sum, packed": ("", "no claim", "two changes: %"),
         "sum, spread → sum, no %": ("", "2 times as fast", "no"),  # the counter stays
-        "sum, no % → sum, packed": ("", "2 times slower", "no"),
+        "sum, no % → sum, packed": ("", "2 times slower", "two changes: order"),
     }
     noted = {note.label: (note.value, note.unit) for note in records.read_notes(tmp_path / "notes", "15")}
     assert noted["same span, stride 32 → same span, stride 1"] == (2, "times as fast")

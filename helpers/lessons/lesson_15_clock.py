@@ -217,7 +217,7 @@ STEPS = {
     "tile → padded tile": Step("turns"),
     "sum, spread → sum, packed": Step("idle", "%"),
     "sum, spread → sum, no %": Step("idle"),
-    "sum, no % → sum, packed": Step("idle"),
+    "sum, no % → sum, packed": Step("idle", "order"),
 }
 
 
