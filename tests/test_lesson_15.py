@@ -5,6 +5,7 @@ import pyopencl as cl
 import pytest
 
 from helpers.devices import opencl
+from helpers.judge import opencl_recorder
 from helpers.judge.checks import NotYet
 from helpers.lessons import lesson_15, lesson_15_clock
 from helpers.measure import records, timing
@@ -32,39 +33,67 @@ def test_a_kernel_that_writes_nothing_is_not_timed(queue, capsys, monkeypatch):
 @pytest.mark.parametrize("step", lesson_15_clock.STEPS)
 def test_each_step_is_better_by_its_counter(step):
     """With every length of line; one step changes how an index is computed and nothing that is counted."""
-    counter = lesson_15_clock.STEPS[step]
+    counter = lesson_15_clock.STEPS[step].counter
     for line in lesson_15.LINES:
         before, after = (lesson_15_clock.read_counter(name, counter, line) for name in step.split(" → "))
         assert after == before if step == "sum, spread → sum, no %" else after < before
 
 
-def test_counter_and_clock_agree_only_where_the_gap_is_clear(monkeypatch, tmp_path):
-    def run(*seconds):
-        return timing.Measurement("", "a device", seconds * 13)
+def run(*seconds):
+    return timing.Measurement("", "a device", seconds * 13)
 
+
+def test_counter_and_clock_agree_only_where_the_gap_is_clear(monkeypatch, tmp_path):
     slow, fast, noisy = run(2.0), run(1.0), run(0.5, 3.5)
-    names = ("stride 32", "stride 1", "structures", "arrays", "naive", "tile", "sum, spread", "sum, no %")
-    runs = dict(zip(names, (slow, fast, fast, slow, slow, noisy, slow, fast), strict=True))
+    runs = {
+        "same span, stride 32": slow,
+        "same span, stride 1": fast,
+        "tile": slow,
+        "padded tile": noisy,
+        "sum, spread": slow,
+        "sum, no %": fast,
+        "sum, packed": slow,
+    }
     monkeypatch.setenv(records.RECORD, str(tmp_path / "notes"))
-    table = lesson_15_clock.compare_steps(runs, {"stride 32 → stride 1": "same"})
-    rows = table.rows
-    assert [(row[1], *row[3:5]) for row in rows] == [
-        ("same", "2 times as fast", "yes"),
-        ("", "2 times slower", "no"),
-        ("", "no claim", "open"),
-        ("", "2 times as fast", "no"),  # the counter stays
-    ]
-    assert rows[0][-1] == "1.47 times as fast" and "recorded: NVIDIA H200" in " ".join(table.below)
+    table = lesson_15_clock.compare_steps(runs, {"tile → padded tile": "same"})
+    verdicts = {row[0]: (row[1], *row[3:5]) for row in table.rows}
+    assert verdicts == {
+        "same span, stride 32 → same span, stride 1": ("", "2 times as fast", "yes"),
+        "tile → padded tile": ("same", "no claim", "open"),
+        "sum, spread → sum, packed": ("", "no claim", "two changes: %"),
+        "sum, spread → sum, no %": ("", "2 times as fast", "no"),  # the counter stays
+        "sum, no % → sum, packed": ("", "2 times slower", "two changes: order"),
+    }
+    noted = {note.label: (note.value, note.unit) for note in records.read_notes(tmp_path / "notes", "15")}
+    assert noted["same span, stride 32 → same span, stride 1"] == (2, "times as fast")
+    assert noted["tile → padded tile"] == (1, "times as fast, no claim")
+
+
+def test_a_step_with_two_changes_never_says_that_count_and_clock_agree():
+    names = {name for step in lesson_15_clock.STEPS for name in step.split(" → ")}
+    runs = {name: run(float(2 ** (9 - place))) for place, name in enumerate(sorted(names))}
+    table = lesson_15_clock.compare_steps(runs, {})
+    two = {step for step, (_, besides) in lesson_15_clock.STEPS.items() if besides}
+    assert {row[0] for row in table.rows if row[4].startswith("two changes")} == two
+    assert table.rows[1][-1] == "1.4 times as fast" and "recorded: NVIDIA H200" in " ".join(table.below)
     assert "NVIDIA H100 80GB HBM3: not recorded." in table.below
-    noted = [(note.label, note.value, note.unit) for note in records.read_notes(tmp_path / "notes", "15")]
-    assert noted[0] == ("stride 32 → stride 1", 2, "times as fast")
-    assert noted[2] == ("naive → tile", 1, "times as fast, no claim")
+
+
+def test_no_verdict_on_banks_where_local_memory_is_global_memory():
+    runs = {"tile": run(2.0), "padded tile": run(1.0)}
+    for has_banks, verdict in ((True, "yes"), (False, "no banks here")):
+        (row,) = lesson_15_clock.compare_steps(runs, {}, has_banks=has_banks).rows
+        assert row[3:5] == ("2 times as fast", verdict)
 
 
 def test_the_figure_says_the_lines_of_each_stride(monkeypatch):
     shown = []
     monkeypatch.setattr(lesson_15, "show", lambda drawn, alt: shown.append(alt))
-    recorded = {name: lesson_15_clock.record_case(name) for name in ("stride 8", "stride 32")}
+    recorded = {}
+    for stride in (8, 32):
+        given = [*np.zeros((2, 1024), np.float32), np.int32(0), np.int32(stride)]
+        kernel = lesson_15.build_kernel(lesson_15.STRIDED)
+        recorded[f"stride {stride}"] = opencl_recorder.record(kernel, 32, 32, given)
     lesson_15.draw_lines(recorded, (128, 32), "Lines")
     assert "stride 8, lines of 128 bytes: 8 lines, 12.5 % used" in shown[0]
     assert "stride 32, lines of 128 bytes: 32 lines, 3.12 % used" in shown[0]
@@ -86,24 +115,60 @@ def test_an_order_that_is_only_a_view_is_refused_because_memory_does_not_change(
     assert "view" in capsys.readouterr().out
 
 
-def test_each_stride_step_changes_lines_or_span_and_is_noted(monkeypatch, tmp_path):
-    seconds = {"stride 1": 1, "stride 32": 6, "same span, stride 1": 4, "same span, stride 32": 6, "writes alone": 0.5}
-    runs = {name: timing.Measurement(name, "a device", (each,) * 13) for name, each in seconds.items()}
+def test_the_figure_of_the_banks_says_the_turns(monkeypatch):
+    shown = []
+    monkeypatch.setattr(lesson_15, "show", lambda drawn, alt: shown.append(alt))
+    lesson_15.draw_banks((32, 33))
+    assert "rows of 32 floats: 32 turns; rows of 33 floats: 1 turn" in shown[0]
+
+
+def test_each_stride_step_but_the_first_changes_one_thing_at_most_and_is_noted(monkeypatch, tmp_path):
+    names = (*lesson_15_clock.READS, *lesson_15_clock.EVICTED_READS)
+    runs = {name: run(float(10 - place)) for place, name in enumerate(names)}
     monkeypatch.setenv(records.RECORD, str(tmp_path / "notes"))
     table = lesson_15_clock.compare_strides(runs)
-    assert [row[1:4] for row in table.rows] == [
-        ("8, 16, 32", "32", "6 times as fast"),
-        ("8, 16, 32", "1", "1.5 times as fast"),
-        ("1, 1, 1", "32", "4 times as fast"),
-        ("all, all, all", "all", "2 times as fast"),
+    assert [row[1] for row in table.rows] == [
+        "lines: 8, 16, 32 times fewer; span: 32 times shorter",
+        "nothing: the same addresses",
+        "lines: 8, 16, 32 times fewer",
+        "span: 32 times shorter",
+        "span: 32 times shorter",
+        "order",
+        "no reads",
     ]
+    assert table.rows[0][2:] == ("1.11 times slower", "1.47 times as fast")
+    assert table.rows[3][2:] == ("1.17 times as fast", "not recorded")
     noted = {note.label: note.value for note in records.read_notes(tmp_path / "notes", "15")}
-    assert noted == {step: float(row[3].split()[0]) for step, row in zip(noted, table.rows, strict=True)}
-    times = lesson_15_clock.tabulate_strides(runs, 2_048).rows
-    assert [row[:3] for row in times][1:3] == [
-        ("stride 32", "16 MiB", "32, 32, 32"),
-        ("same span, stride 1", "16 MiB", "4, 2, 1"),
+    assert list(noted) == list(lesson_15_clock.STRIDE_STEPS) and noted["stride 32 → stride 1"] == 0.9
+
+
+def test_other_memory_is_swept_before_each_evicted_run_and_before_no_other(queue):
+    ways = {name: lambda: None for name in ("in order", "evicted, in order", "evicted, shuffled")}
+    timed = lesson_15_clock._insert_sweeps(queue, ways)
+    assert [name in ways for name in timed] == [True, False, True, False, True]
+    assert list(lesson_15_clock._insert_sweeps(queue, {"in order": ways["in order"]})) == ["in order"]
+
+
+def test_bandwidth_counts_each_number_twice_and_a_faster_kernel_than_the_copy_is_named():
+    runs = dict(zip(lesson_15_clock.TRANSPOSES, map(run, (1.0, 4.0, 1.0, 0.5)), strict=True))
+    table = lesson_15_clock.tabulate_transposes(runs, 2_048)
+    assert [(row[0], *row[3:]) for row in table.rows][:2] == [
+        ("copy", "0.0336 GB/s", "0.0336 to 0.0336", "100%"),
+        ("naive", "0.00839 GB/s", "0.00839 to 0.00839", "25%"),
     ]
+    assert [row[1:3] for row in table.rows] == [("2", "0"), ("33", "0"), ("2", "33"), ("2", "2")]
+    assert "Faster than the copy: padded tile." in table.below[-1]
+
+
+@pytest.mark.parametrize("first, stride", [(1, 2), (1, 8), (3, 2)])
+def test_a_start_inside_a_line_that_costs_no_line_is_among_the_cases(first, stride, capsys):
+    def add_one_for_each_start_inside_a_line(first, stride, line):
+        return min(32, max(1, 128 * stride // line) + (1 if 4 * first % line else 0))
+
+    assert (first, stride, 128) in list(lesson_15._list_cases(np.random.default_rng(0)))
+    for _ in range(3):
+        lesson_15.check_lines(add_one_for_each_start_inside_a_line)
+        assert capsys.readouterr().out.startswith("not yet")
 
 
 def test_the_table_of_the_learners_lines_is_there_only_where_they_are_right():

@@ -129,10 +129,3 @@ def count_accesses(recorded: Trace, line: int = LINE, together: int = TOGETHER) 
         before = found.get(request.access)
         found[request.access] = before.add(access) if before else access
     return found
-
-
-def compare_with_fewest(accesses: dict[str, Access], in_local: bool = False) -> float:
-    """Return lines needed / fewest for all accesses together, or turns in local memory; 1.0 if there is no access."""
-    those = [access for access in accesses.values() if access.in_local == in_local]
-    needed, fewest = sum(access.needed for access in those), sum(access.fewest for access in those)
-    return needed / max(fewest, 1) if those else 1.0

@@ -27,10 +27,10 @@ __kernel void strided(__global const float *x, __global float *y, int first, int
     y[i] = x[first + stride * i];
 }
 """
-SAME_SPAN = """
-__kernel void same_span(__global const float *x, __global float *y, int stride) {
+PIECES = """
+__kernel void pieces(__global const float *x, __global float *y, int gap, int factor, int last, int stride) {
     int i = get_global_id(0);
-    y[i] = x[1024 * (i / 32) + stride * (i % 32)];
+    y[i] = x[gap * (i / 32 * factor & last) + stride * (i % 32)];
 }
 """
 WRITES_ALONE = """
@@ -51,6 +51,7 @@ __kernel void transpose(__global const float *x, __global float *y, int n) {
     y[column * n + row] = x[row * n + column];
 }
 """
+COPY = NAIVE.replace("transpose", "copy").replace("y[column * n + row]", "y[row * n + column]")
 TILED = """
 __kernel void transpose(__global const float *x, __global float *y, int n) {
     __local float tile[32][WIDTH];
@@ -124,8 +125,10 @@ def check_lines(learner: Callable[[int, int, int], int]) -> Iterator[str]:
 def _list_cases(rng: np.random.Generator) -> Iterator[tuple[int, int, int]]:
     """Yield first, stride and line: the edges of each size of line, then random ones."""
     yield from ((0, 1, 128), (0, 2, 128), (1, 1, 128), (0, 1, 32), (0, 8, 32), (0, 32, 32), (0, 16, 64))
+    # A first address inside a line asks for a line more at (7, 1), for none at (1, 2), (1, 4), (1, 8) and (1, 16).
+    inside = ((1, 2), (2, 2), (3, 2), (1, 4), (1, 8), (7, 8), (1, 16), (15, 2), (20, 6))
     for line in LINES:
-        for first, stride in ((0, 0), (31, 1), (7, 1), (5, 3), (0, 33), (7, 100)):
+        for first, stride in ((0, 0), (31, 1), (7, 1), (5, 3), (0, 33), (7, 100), *inside):
             yield first, stride, line
         yield int(rng.integers(0, 99)), int(rng.integers(0, 50)), line
 
@@ -262,12 +265,27 @@ def _judge_lines(recorded: Trace, reads: int, writes: int) -> str:
         needed, fewest = sum(access.needed for access in those.values()), 4 * floats // counters.LINE
         if needed > MOST * fewest:
             text, worst = max(those.items(), key=lambda pair: pair[1].each)
+            different = _count_different_lines(recorded, what == "writes")
             raise NotYet(
-                f"the result is right, but all {what} together need {needed} lines; {fewest} would do. Look at "
-                f"`{text}`: 32 neighbors need {_format_count(worst.each, 'line')} each time, {worst.requests} times."
+                f"the result is right, but all {what} together ask for {needed} lines, access by access ({different} "
+                f"different ones); {fewest} would do. Look at `{text}`: 32 neighbors need "
+                f"{_format_count(worst.each, 'line')} each time, {worst.requests} times."
             )
         totals.append(f"{needed} lines for all {what}")
     return ", ".join(totals)
+
+
+def _count_different_lines(recorded: Trace, writes: bool) -> int:
+    """Return how many different lines of global memory the reads, or the writes, of a launch need."""
+    return len(
+        {
+            (request.array, byte // counters.LINE)
+            for request in recorded.requests()
+            if request.array in recorded.lengths and request.writes == writes
+            for _, first, wide in request.asked
+            for byte in (first, first + wide - 1)
+        }
+    )
 
 
 def _format_count(count: float, unit: str) -> str:
@@ -330,6 +348,31 @@ def draw_lines(recorded: Mapping[str, Trace], sizes: Sequence[int], title: str) 
         for line, panel in zip(sizes, panels[:, 0], strict=True):
             panel.set_ylabel(f"lines of {line} bytes\nrow of 32 floats of x", fontsize=10)
         drawn.supxlabel("float in the row. Blue: a work-item needs it. Gray: it is fetched with the line", fontsize=10)
+    show(drawn, f"{title}. {'; '.join(words)}.")
+
+
+def draw_banks(widths: Sequence[int] = (32, 33)) -> None:
+    """Draw in which places of a tile the words of bank 0 lie, and those that 32 neighbors read from its column 0.
+
+    Args:
+        widths: floats in a row of the tile; one panel for each.
+    """
+    from matplotlib.colors import ListedColormap
+
+    title = "A column of a tile: all its 32 words in bank 0, or one in each bank"
+    words = []
+    with figure(7.5, 4.6, title, ncols=len(widths)) as (drawn, panels):
+        for width, panel in zip(widths, panels, strict=True):
+            banks = np.arange(32 * width).reshape(32, width) % counters.BANKS
+            panel.imshow(banks == 0, cmap=ListedColormap(["white", "#c4c4c4"]), vmin=0, vmax=1)
+            panel.plot(np.zeros(32), np.arange(32), ".", color=BLUE, markersize=5)
+            turns = np.bincount(banks[:, 0]).max()
+            caption = f"rows of {width} floats: {_format_count(turns, 'turn')}"
+            panel.set_title(caption, fontsize=11)
+            panel.set(xticks=(0, 8, 16, 24, width - 1), yticks=(0, 8, 16, 24, 31), ylabel="lx, the row of the tile")
+            panel.grid(visible=False)
+            words.append(caption)
+        drawn.supxlabel("float in the row. Dots: what 32 neighbors read at once. Gray: bank 0", fontsize=10)
     show(drawn, f"{title}. {'; '.join(words)}.")
 
 

@@ -43,13 +43,20 @@ def _make_strided(stride: int) -> Case:
     )
 
 
-def _make_same_span(stride: int) -> Case:
+def _make_pieces(gap: int, factor: int, stride: int) -> Case:
+    """Return a case in which piece k of 32 work-items reads x from `gap` times (k * factor % pieces) on."""
+
+    def choose(x: np.ndarray) -> np.ndarray:
+        pieces = x.size // 1024
+        starts = gap * (np.arange(pieces) * factor % pieces)
+        return x.reshape(-1)[starts[:, None] + stride * np.arange(32)].reshape(-1)
+
     return Case(
-        lesson_15.SAME_SPAN,
+        lesson_15.PIECES,
         lambda n: (n * n // 32,),
         (128,),
-        lambda x, y, n: (x, y, np.int32(stride)),
-        lambda x: x.reshape(-1, 1024)[:, : 32 * stride : stride].reshape(-1),
+        lambda x, y, n: (x, y, *map(np.int32, (gap, factor, n * n // 1024 - 1, stride))),
+        choose,
     )
 
 
@@ -73,10 +80,13 @@ def _make_sum(source: str) -> Case:
     return Case(source, lambda n: (n * n,), (256,), lambda x, y, n: (x, y), lambda x: x.reshape(-1, 256).sum(1))
 
 
-STRIDES = (1, 2, 8, 32)
 CASES = {
-    **{f"stride {stride}": _make_strided(stride) for stride in STRIDES},
-    **{f"same span, stride {stride}": _make_same_span(stride) for stride in STRIDES},
+    "stride 1": _make_strided(1),
+    "stride 32": _make_strided(32),
+    "same span, stride 32": _make_pieces(1024, 1, 32),
+    "same span, stride 1": _make_pieces(1024, 1, 1),
+    "in order": _make_pieces(32, 1, 1),
+    "shuffled": _make_pieces(32, 1237, 1),
     "writes alone": Case(
         lesson_15.WRITES_ALONE,
         lambda n: (n * n // 32,),
@@ -86,6 +96,7 @@ CASES = {
     ),
     "structures": _make_drift(lesson_15.DRIFT, lambda x: x.reshape(-1, 8).T),
     "arrays": _make_drift(lesson_15.DRIFT_ARRAYS, lambda x: x.reshape(8, -1)),
+    "copy": _make_transpose(lesson_15.COPY, 1)._replace(expected=lambda x: x.reshape(-1)),
     "naive": _make_transpose(lesson_15.NAIVE, 1),
     "tile": _make_transpose(lesson_15.write_tiled(32), 4),
     "padded tile": _make_transpose(lesson_15.write_tiled(33), 4),
@@ -93,11 +104,17 @@ CASES = {
     "sum, no %": _make_sum(lesson_15.SUM_NO_REMAINDER),
     "sum, packed": _make_sum(lesson_15.SUM_PACKED),
 }
+EVICTED = "evicted, "  # before the name of one of CASES: the caches are filled with something else before each run
+SWEPT = 2**25  # floats that are read and written for that: 128 MiB, more than the caches of the devices on record
+SWEEP = "__kernel void sweep(__global float *z) { z[get_global_id(0)] += 1; }"
+READS = ("stride 1", "stride 32", "same span, stride 32", "same span, stride 1", "in order", "writes alone")
+EVICTED_READS = tuple(EVICTED + name for name in ("same span, stride 1", "shuffled", "in order"))
+TRANSPOSES = ("copy", "naive", "tile", "padded tile")
 
 
 def record_case(name: str) -> Trace:
-    """Record one of CASES on 32 x 32 floats."""
-    case, x = CASES[name], np.ones(1024, np.float32)
+    """Record one of CASES on 32 x 32 floats; a run with evicted caches asks for the same."""
+    case, x = CASES[name.removeprefix(EVICTED)], np.ones(1024, np.float32)
     kernel = lesson_15.build_kernel(case.source)
     return opencl_recorder.record(kernel, *case.choose_sizes(32), case.arguments(x, np.zeros_like(x), 32))
 
@@ -115,8 +132,8 @@ def measure_kernels(queue: cl.CommandQueue, names: Sequence[str], rows: int) -> 
 
     Args:
         queue: of the lesson's device.
-        names: of CASES.
-        rows: of the square x; 32, or a multiple of 64.
+        names: of CASES, each with or without EVICTED before it.
+        rows: of the square x; a power of two from 32 on.
     """
     import pyopencl as cl
 
@@ -125,7 +142,7 @@ def measure_kernels(queue: cl.CommandQueue, names: Sequence[str], rows: int) -> 
     held, out = (cl.Buffer(queue.context, flags, hostbuf=array) for array in (x, np.zeros_like(x)))
     ways: dict[str, Callable[[], object]] = {}
     for name in names:
-        case = CASES[name]
+        case = CASES[name.removeprefix(EVICTED)]
         kernel = opencl.build(queue.context, case.source).all_kernels()[0]
         given = case.arguments(held, out, rows)
         ways[name] = functools.partial(kernel, queue, *case.choose_sizes(rows), *given)
@@ -138,10 +155,29 @@ def measure_kernels(queue: cl.CommandQueue, names: Sequence[str], rows: int) -> 
             print(f"{name}: WRONG, so it is not timed")
             del ways[name]
     print(f"right, beside NumPy: {'; '.join(ways)}")
-    runs = timing.measure_interleaved(ways, opencl.name(queue.device), timing.ENOUGH, warmup=2, on=queue)
+    timed = _insert_sweeps(queue, ways)
+    measured = timing.measure_interleaved(timed, opencl.name(queue.device), timing.ENOUGH, warmup=2, on=queue)
+    runs = {name: measured[name] for name in ways}
     for run in runs.values():
         records.add_run(run, amount=f"{rows:,} x {rows:,} floats")
     return runs
+
+
+def _insert_sweeps(queue: cl.CommandQueue, ways: Mapping[str, Callable[[], object]]) -> dict[str, Callable[[], object]]:
+    """Return the ways with a sweep through other memory before each whose name begins with EVICTED."""
+    import pyopencl as cl
+
+    if not any(name.startswith(EVICTED) for name in ways):
+        return dict(ways)
+    swept = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 4 * SWEPT)
+    cl.enqueue_fill_buffer(queue, swept, np.zeros(1, np.float32), 0, 4 * SWEPT)
+    sweep = functools.partial(opencl.build(queue.context, SWEEP).all_kernels()[0], queue, (SWEPT,), (128,), swept)
+    timed: dict[str, Callable[[], object]] = {}
+    for name, way in ways.items():
+        if name.startswith(EVICTED):
+            timed[f"sweep before {name}"] = sweep
+        timed[name] = way
+    return timed
 
 
 def _add_recorded(table: tables.Table) -> tables.Table:
@@ -155,22 +191,33 @@ def _add_recorded(table: tables.Table) -> tables.Table:
     return records.add_column(tables.Table(table.rows, table.headers, (*table.below, *below)), "15")
 
 
-# From one kernel to the next; the time of each step shows one thing that a count of lines leaves out.
+# From one kernel to the next; but for the first, each step changes one thing at most.
 STRIDE_STEPS = (
     "stride 32 → stride 1",
+    "stride 32 → same span, stride 32",
     "same span, stride 32 → same span, stride 1",
-    "same span, stride 1 → stride 1",
-    "stride 1 → writes alone",
+    "same span, stride 1 → in order",
+    "evicted, same span, stride 1 → evicted, in order",
+    "evicted, shuffled → evicted, in order",
+    "in order → writes alone",
 )
-# From one kernel to the next, and the counter that changes.
+
+
+class Step(NamedTuple):
+    """From one kernel to the next: the counter that it is about, and what changes besides."""
+
+    counter: str
+    besides: str = ""
+
+
 STEPS = {
-    "stride 32 → stride 1": "lines",
-    "structures → arrays": "lines",
-    "naive → tile": "lines",
-    "tile → padded tile": "turns",
-    "sum, spread → sum, packed": "idle",
-    "sum, spread → sum, no %": "idle",
-    "sum, no % → sum, packed": "idle",
+    "same span, stride 32 → same span, stride 1": Step("lines"),
+    "structures → arrays": Step("lines", "span"),
+    "naive → tile": Step("lines", "the tile"),
+    "tile → padded tile": Step("turns"),
+    "sum, spread → sum, packed": Step("idle", "%"),
+    "sum, spread → sum, no %": Step("idle"),
+    "sum, no % → sum, packed": Step("idle", "order"),
 }
 
 
@@ -181,36 +228,31 @@ def count_reads(name: str, line: int) -> float:
 
 
 def _find_span(name: str, rows: int) -> int:
-    """Return how many bytes of x one of CASES with a stride reaches over."""
-    if name.startswith("same span"):
+    """Return how many bytes of x one of the kernels of STRIDE_STEPS reaches over."""
+    if "same span" in name:
         return 4 * rows * rows
-    return 4 * rows * rows // 32 * int(name.split()[-1]) if name.startswith("stride") else 0
+    if name == "writes alone":
+        return 0
+    return 4 * rows * rows // 32 * (32 if name == "stride 32" else 1)
 
 
-def _format_bytes(count: float) -> str:
-    return f"{count / 2**20:.3g} MiB" if count >= 2**20 else f"{count / 2**10:.3g} KiB" if count else "none"
-
-
-def tabulate_strides(runs: Mapping[str, timing.Measurement], rows: int) -> tables.Table:
-    """Return for each kernel with a stride how far it reaches, how many lines 32 neighbors read, and its time.
-
-    Args:
-        runs: what `measure_kernels` returned.
-        rows: of its x.
-    """
-    listed, device = [], ""
-    for name, run in runs.items():
-        lines = ", ".join(f"{count_reads(name, line):g}" for line in lesson_15.LINES)
-        time, spread = timing.duration(run.median), timing.duration(run.spread)
-        listed.append((name, _format_bytes(_find_span(name, rows)), lines, time, spread))
-        device = run.device
-    sizes = ", ".join(map(str, lesson_15.LINES))
-    headers = ("", "x spans", f"lines of {sizes} bytes", "median", "middle half spans")
-    return _add_recorded(tables.Table(listed, headers, [f"{timing.ENOUGH} runs on {device}."]))
+def _describe_change(before: str, after: str) -> str:
+    """Return what becomes fewer or shorter from one kernel of STRIDE_STEPS to the next, counted and computed."""
+    if after == "writes alone":
+        return "no reads"
+    changes = []
+    fewer = [f"{count_reads(before, line) / count_reads(after, line):g}" for line in lesson_15.LINES]
+    if set(fewer) != {"1"}:
+        changes.append(f"lines: {', '.join(fewer)} times fewer")
+    if (shorter := _find_span(before, 32) / _find_span(after, 32)) != 1:
+        changes.append(f"span: {shorter:g} times shorter")
+    if "shuffled" in before:
+        changes.append("order")
+    return "; ".join(changes) or "nothing: the same addresses"
 
 
 def compare_strides(runs: Mapping[str, timing.Measurement]) -> tables.Table:
-    """Return for each of STRIDE_STEPS what becomes fewer, lines or the span, and how many times as fast it made it.
+    """Return for each of STRIDE_STEPS what changes, and how many times as fast it made the kernel.
 
     Args:
         runs: what `measure_kernels` returned.
@@ -219,29 +261,55 @@ def compare_strides(runs: Mapping[str, timing.Measurement]) -> tables.Table:
     listed = []
     for step in STRIDE_STEPS:
         before, after = step.split(" → ")
-        if before not in runs or after not in runs:  # one of them computed something wrong
-            continue
-        fewer = []
-        for line in lesson_15.LINES:
-            old, new = count_reads(before, line), count_reads(after, line)
-            fewer.append(f"{old / new:g}" if new else "all")
-        old, new = _find_span(before, 32), _find_span(after, 32)
-        span = f"{old / new:g}" if new else "all"
-        listed.append((step, ", ".join(fewer), span, _describe_gain(runs[before], runs[after])))
+        if before in runs and after in runs:  # otherwise one of them computed something wrong
+            listed.append((step, _describe_change(before, after), describe_gain(runs[before], runs[after])))
     sizes = ", ".join(map(str, lesson_15.LINES))
-    headers = ("step", f"lines of {sizes} bytes: times fewer", "span: times shorter", "time here")
-    return _add_recorded(tables.Table(listed, headers))
+    below = [
+        f"Lines of {sizes} bytes. Times: medians of {timing.ENOUGH} runs each.",
+        f"evicted: before each run the device reads and writes {4 * SWEPT // 2**20} MiB of other memory.",
+    ]
+    return records.add_column(tables.Table(listed, ("step", "what changes", "time here"), below), "15")
+
+
+def tabulate_transposes(runs: Mapping[str, timing.Measurement], rows: int) -> tables.Table:
+    """Return for each of TRANSPOSES its lines and turns, its bandwidth, and its share of the copy's.
+
+    Args:
+        runs: what `measure_kernels` returned.
+        rows: of its x.
+    """
+    listed, below, moved = [], [f"Each moves {8 * rows * rows / 2**20:.3g} MiB: every number is read and written."], []
+    for name in (name for name in TRANSPOSES if name in runs):
+        run = runs[name]
+        speeds = [8 * rows * rows / seconds / 1e9 for seconds in (run.median, *reversed(run.quartiles))]
+        median, low, high = (f"{speed:.3g}" for speed in speeds)
+        share = runs["copy"].median / run.median if "copy" in runs else float("nan")
+        counted = (f"{read_counter(name, counter):g}" for counter in ("lines", "turns"))
+        listed.append((name, *counted, f"{median} GB/s", f"{low} to {high}", f"{share:.0%}"))
+        if share > 1.1:
+            moved.append(name)
+        below[1:] = [f"Medians of {timing.ENOUGH} runs on {run.device}."]
+    if moved:
+        below.append(f"Faster than the copy: {', '.join(moved)}. This copy is not the ceiling here.")
+    headers = ("kernel", "lines of 128 bytes", "turns", "measured", "middle half of the runs", "of the copy")
+    return tables.Table(listed, headers, below)
 
 
 # ------------------------------------------------------------------------------------------------ step by step
 
 
 def read_counter(name: str, counter: str, line: int = counters.LINE) -> float:
-    """Return what a counter says of one of CASES: lines or turns against the fewest, or who idles at the addition."""
+    """Return what a counter says of one of CASES.
+
+    Args:
+        name: of CASES.
+        counter: "lines" or "turns", of 32 neighbors at all accesses together, or "idle", a share at the addition.
+        line: bytes of a line.
+    """
     accesses = counters.count_accesses(record_case(name), line)
     if counter == "idle":
         return accesses["part[me + step]"].idle
-    return counters.compare_with_fewest(accesses, in_local=counter == "turns")
+    return sum(access.each for access in accesses.values() if access.in_local == (counter == "turns"))
 
 
 def note_steps(runs: Mapping[str, timing.Measurement]) -> None:
@@ -254,7 +322,7 @@ def note_steps(runs: Mapping[str, timing.Measurement]) -> None:
             records.add_note(records.Note(step, factor, unit, runs[after].device))
 
 
-def _describe_gain(before: timing.Measurement, after: timing.Measurement) -> str:
+def describe_gain(before: timing.Measurement, after: timing.Measurement) -> str:
     """Return how many times as fast the second measurement is, or that the spread allows no claim."""
     if not timing.is_clear(before, after):
         return "no claim"
@@ -262,8 +330,18 @@ def _describe_gain(before: timing.Measurement, after: timing.Measurement) -> str
     return f"{times:.3g} times as fast" if times > 1 else f"{1 / times:.3g} times slower"
 
 
+def has_local_memory(device: cl.Device) -> bool:
+    """Return whether a device has local memory of its own; otherwise its driver uses global memory for it."""
+    import pyopencl as cl
+
+    return device.local_mem_type == cl.device_local_mem_type.LOCAL
+
+
 def compare_steps(
-    runs: Mapping[str, timing.Measurement], predictions: Mapping[str, object], line: int = counters.LINE
+    runs: Mapping[str, timing.Measurement],
+    predictions: Mapping[str, object],
+    line: int = counters.LINE,
+    has_banks: bool = True,
 ) -> tables.Table:
     """Return for each of STEPS what a counter and the clock say, whether they agree, and what a GPU's clock said.
 
@@ -271,29 +349,34 @@ def compare_steps(
         runs: what `measure_kernels` returned.
         predictions: for each step the learner's word, "faster" or "same".
         line: bytes of a line.
+        has_banks: whether the device has local memory of its own.
     """
     note_steps(runs)
     rows = []
-    for step, counter in STEPS.items():
+    for step, (counter, besides) in STEPS.items():
         before, after = step.split(" → ")
         if before not in runs or after not in runs:  # one of them computed something wrong
             continue
         old, new = (read_counter(name, counter, line) for name in (before, after))
-        change = f"idle: {old:.0%} → {new:.0%}" if counter == "idle" else f"{counter}: {old:.3g} → {new:.3g} x fewest"
-        rows.append((step, predictions.get(step) or "", change, *_judge_step(runs[before], runs[after], new < old)))
+        change = f"idle: {old:.0%} → {new:.0%}" if counter == "idle" else f"{counter}: {old:.3g} → {new:.3g}"
+        verdict = _judge_step(runs[before], runs[after], new < old)
+        if besides:
+            verdict = f"two changes: {besides}"
+        elif counter == "turns" and not has_banks:
+            verdict = "no banks here"
+        gain = describe_gain(runs[before], runs[after])
+        rows.append((step, predictions.get(step) or "", change, gain, verdict))
     return _add_recorded(tables.Table(rows, ("step", "you", "counted", "time here", "count and clock agree?")))
 
 
-def _judge_step(before: timing.Measurement, after: timing.Measurement, is_fewer: bool) -> tuple[str, str]:
-    """Return what the clock says of a step, and whether it agrees with a counter that fell or stayed.
+def _judge_step(before: timing.Measurement, after: timing.Measurement, is_fewer: bool) -> str:
+    """Return whether the clock agrees with a counter that fell or stayed: "yes", "no" or "open".
 
     Args:
         before: the kernel before the step.
         after: the kernel after it.
         is_fewer: whether the counter fell.
     """
-    gain = _describe_gain(before, after)
     if not timing.is_clear(before, after):
-        return gain, "open"
-    is_faster = after.median < before.median
-    return gain, "yes" if is_faster == is_fewer else "no"
+        return "open"
+    return "yes" if (after.median < before.median) == is_fewer else "no"
