@@ -179,8 +179,7 @@ def judge_tiled(source: str) -> str:
         raise NotYet("expected the line `#define T 16` at the top, as it was at first: the check tries other T, too.")
     sides = [side for side in (4, 16, 2) if side * side <= device.max_work_group_size]
     for tile in sides:
-        kernel = kernel_checks.build(set_tile(source, tile), "tiled")
-        grid = Grid((tile, tile))
+        kernel, grid = kernel_checks.build(set_tile(source, tile), "tiled"), Grid((tile, tile))
         try:
             # What a kernel touches follows from T in the same way for every T: with 4 there are two rounds to see.
             traced = _judge_tiles(kernel, grid, tile) if tile == 4 else None
@@ -192,8 +191,8 @@ def judge_tiled(source: str) -> str:
                 remark = lesson_02_tiles.describe_strides(traced)
         except NotYet as problem:
             raise NotYet(f"with T = {tile}: {problem}{lesson_02_tiles.name_number(source, TILE, tile)}") from None
-    tried = f"{', '.join(map(str, sides))}, each on {tried}, one load a work-item into either tile{remark}"
-    return f"T = {tried}; on {opencl.name(device)}"
+    names, loads = ", ".join(map(str, sides)), f"one load a work-item into either tile{remark}"
+    return f"T = {names}, each on {tried}, {loads}; on {opencl.name(device)}"
 
 
 def _judge_tiles(kernel: opencl.Kernel, grid: Grid, tile: int) -> Trace:

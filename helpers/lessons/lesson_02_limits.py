@@ -26,7 +26,8 @@ NO_READS = """float left = a_tile[y][0], right = b_tile[0][x];
             sum += (left + i) * right;
         }"""
 NO_PRODUCTS = "sum += a_tile[y][0] * b_tile[0][x];"
-PARTS = {
+SHORT = 0.05  # seconds; a busy machine disturbs a short run more
+PARTS: dict[str, dict[str, str]] = {
     "all parts": {},
     "all parts, again": {},
     "no loads from A and B": {LOADS: NO_LOADS},
@@ -48,13 +49,13 @@ def write_without(part: str, tile: int) -> str:
     return source
 
 
-def measure_parts(bench: lesson_02.MatmulBenchmark, tile: int, repeats: int = 9) -> Table:
+def measure_parts(bench: lesson_02.MatmulBenchmark, tile: int, repeats: int | None = None) -> Table:
     """Time the tiled kernel with parts left out, on the upper half of A; return each time and what follows from it.
 
     Args:
         bench: whose matrices are multiplied.
         tile: rows and columns of a tile.
-        repeats: runs of each kernel, in turn.
+        repeats: runs of each kernel, in turn; None for 9, or for 25 where a run is short.
     """
     import pyopencl as cl
 
@@ -66,6 +67,9 @@ def measure_parts(bench: lesson_02.MatmulBenchmark, tile: int, repeats: int = 9)
         jobs[part] = partial(
             kernel, bench.queue, grid, (tile, tile), *bench.buffers, *map(np.int32, (rows, size, size))
         )
+    if repeats is None:
+        trial = timing.measure(jobs["all parts"], device=bench.device, on=bench.queue, repeats=3)
+        repeats = 25 if trial.median < SHORT else 9
     runs = timing.measure_interleaved(jobs, bench.device, repeats, on=bench.queue)
     amount = f"{rows:,} x {size:,} by {size:,} x {size:,}"
     for part, run in runs.items():
