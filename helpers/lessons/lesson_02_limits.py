@@ -26,7 +26,7 @@ NO_READS = """float left = a_tile[y][0], right = b_tile[0][x];
             sum += (left + i) * right;
         }"""
 NO_PRODUCTS = "sum += a_tile[y][0] * b_tile[0][x];"
-SHORT = 0.05  # seconds; a busy machine disturbs a short run more
+SHORT, LONG = 0.05, 0.5  # seconds of a run: a busy machine disturbs a short one more, and a long one costs patience
 PARTS: dict[str, dict[str, str]] = {
     "all parts": {},
     "all parts, again": {},
@@ -55,7 +55,7 @@ def measure_parts(bench: lesson_02.MatmulBenchmark, tile: int, repeats: int | No
     Args:
         bench: whose matrices are multiplied.
         tile: rows and columns of a tile.
-        repeats: runs of each kernel, in turn; None for 9, or for 25 where a run is short.
+        repeats: runs of each kernel, in turn; None for 5 to 25, the more the shorter a run is.
     """
     import pyopencl as cl
 
@@ -69,7 +69,7 @@ def measure_parts(bench: lesson_02.MatmulBenchmark, tile: int, repeats: int | No
         )
     if repeats is None:
         trial = timing.measure(jobs["all parts"], device=bench.device, on=bench.queue, repeats=3)
-        repeats = 25 if trial.median < SHORT else 9
+        repeats = 25 if trial.median < SHORT else 9 if trial.median < LONG else 5
     runs = timing.measure_interleaved(jobs, bench.device, repeats, on=bench.queue)
     amount = f"{rows:,} x {size:,} by {size:,} x {size:,}"
     for part, run in runs.items():
