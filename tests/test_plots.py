@@ -54,7 +54,8 @@ def draw_time_against_size():
 def draw_rounds():
     kernel = opencl.Kernel(lesson_02.write_tiled(4), "tiled")
     arguments = [*np.zeros((3, 64), np.float32), *[np.int32(8)] * 3]
-    lesson_02_tiles.draw_rounds(opencl_recorder.record(kernel, (8, 8), (4, 4), arguments), 8, (1, 0), "two rounds")
+    recorded = opencl_recorder.record(kernel, (8, 8), (4, 4), arguments)
+    lesson_02_tiles.draw_rounds(recorded, 8, (1, 0), "two rounds", (1, 2))
 
 
 CUMULATIVE = "function (I[N]) -> (O) { O[i: N] = +(I[k]), i - k < N; }"

@@ -12,6 +12,7 @@ Accesses outside, races and counts are views of the one record (`trace`). What t
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -298,10 +299,13 @@ class Launch:
         one, two = (
             self._describe_barriers(rows[item], int(self.states[item, layout.STOPPED])) for item in (first, other)
         )
+        remedy = "take it out of the branch or loop that only some take."
+        if not self.states[[first, other], layout.STOPPED].all() and re.search(r"\breturn\b", self.kernel.source):
+            remedy = "let no work-item `return` before it, and take it out of a branch or loop that only some take."
         return Divergence(
             "Not all work-items of a work-group meet the same barriers.",
             f"In one work-group, work-item {first} meets {one}; work-item {other} meets {two}.",
-            "A barrier is for all of a group or for none: take it out of the branch or loop that only some take.",
+            f"A barrier is for all of a group or for none: {remedy}",
         )
 
     def _read_rows(self) -> np.ndarray:

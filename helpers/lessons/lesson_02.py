@@ -72,7 +72,6 @@ __kernel void peak(__global VECTOR *out, float factor) {
 }
 """
 
-
 own: dict[str, Any] = {}  # the learner's answers that the checks called right, by name
 TILE = re.compile(r"#define[ \t]+T[ \t]+(\d+)")
 
@@ -144,12 +143,10 @@ class Grid:
     """How a kernel for C = A B is launched."""
 
     group: tuple[int, int]  # work-items of a work-group in both dimensions
-    block: int = 1  # rows and columns of C that a work-item computes
 
     def count_items(self, m: int, n: int) -> tuple[int, int]:
         """Return the work-items in both dimensions for an m x n matrix, in whole work-groups."""
-        across, down = (-(-length // self.block) for length in (n, m))
-        return round_up(across, self.group[0]), round_up(down, self.group[1])
+        return round_up(n, self.group[0]), round_up(m, self.group[1])
 
     def describe_launch(self, m: int, n: int, k: int) -> str:
         """Return the sizes of a launch in words, for a message."""
@@ -162,7 +159,7 @@ SIZES = (
     *((16, 32, 8), (17, 23, 9), (1, 1, 1), (2, 2, 2), (1, 6, 3), (6, 1, 4)),
     *((301, 259, 9), (33, 2, 2_001), (2, 33, 2_001)),
 )
-SMALL = (6, 9, 7)  # of the recorded launch; no multiple of a tile or of a block in any direction but one
+SMALL = (6, 9, 7)  # of the recorded launch; no multiple of a tile in any direction but one
 
 
 def judge_multiply(source: str) -> str:
@@ -177,12 +174,12 @@ def judge_multiply(source: str) -> str:
 
 def judge_tiled(source: str) -> str:
     """Judge the kernel of lesson 02's exercise 2, with its own T and with others; called in a subprocess."""
-    kernel_checks.build(source, "tiled")
+    device, remark = kernel_checks.build(source, "tiled").device, ""
     if not TILE.search(source):
         raise NotYet("expected the line `#define T 16` at the top, as it was at first: the check tries other T, too.")
-    for tile in (4, 16, 2):
-        kernel = kernel_checks.build(set_tile(source, tile), "tiled")
-        grid = Grid((tile, tile))
+    sides = [side for side in (4, 16, 2) if side * side <= device.max_work_group_size]
+    for tile in sides:
+        kernel, grid = kernel_checks.build(set_tile(source, tile), "tiled"), Grid((tile, tile))
         try:
             # What a kernel touches follows from T in the same way for every T: with 4 there are two rounds to see.
             traced = _judge_tiles(kernel, grid, tile) if tile == 4 else None
@@ -191,10 +188,11 @@ def judge_tiled(source: str) -> str:
                 turns = -(-SMALL[2] // tile)
                 why = f"in each of {turns} rounds one load into either tile, and a store at the end. Use the tiles."
                 judge_accesses(traced, 2 * turns + 1, why)
+                remark = lesson_02_tiles.describe_strides(traced)
         except NotYet as problem:
-            raise NotYet(f"with T = {tile}: {problem}") from None
-    loads = "one load a work-item into either tile"
-    return f"T = 4, 16 and 2, each on {tried}, {loads}; on {opencl.name(kernel.device)}"
+            raise NotYet(f"with T = {tile}: {problem}{lesson_02_tiles.name_number(source, TILE, tile)}") from None
+    names, loads = ", ".join(map(str, sides)), f"one load a work-item into either tile{remark}"
+    return f"T = {names}, each on {tried}, {loads}; on {opencl.name(device)}"
 
 
 def _judge_tiles(kernel: opencl.Kernel, grid: Grid, tile: int) -> Trace:
@@ -232,8 +230,10 @@ def judge_trace(kernel: opencl.Kernel, grid: Grid) -> Trace:
     kernel_checks.expect_writes(traced, launch, kernel)
     if not traced.outside and (which := lesson_02_tiles.name_missing_barrier(traced)):
         raise NotYet(f"{launch}: {traced.races()[0]}. {which}")
+    if swapped := lesson_02_tiles.name_swapped_ids(traced, n):
+        raise NotYet(f"{launch}: {swapped}")
     kernel_checks.refuse_faults(traced, launch)
-    kernel_checks.refuse_overwork(traced, launch, most=2 * grid.block**2)
+    kernel_checks.refuse_overwork(traced, launch)
     return traced
 
 
@@ -270,7 +270,7 @@ def _run(kernel: opencl.Kernel, a: np.ndarray, b: np.ndarray, grid: Grid, fill: 
     """Run the kernel, all matrices between canaries; return C, float32 of shape (m, n), which held `fill` before."""
     (m, k), n = a.shape, b.shape[1]
     items = grid.count_items(m, n)
-    beyond = max(items) * grid.block - min(m, n)
+    beyond = max(items) - min(m, n)
     pad = (beyond + 2) * max(n, k)  # no work-item without an element of its own can leave it
     given = {parameter.name: each.ravel() for parameter, each in zip(kernel.parameters, (a, b), strict=False)}
     bits = kernel_checks.run_guarded(kernel, given, {"m": m, "n": n, "k": k}, m * n, items, grid.group, fill, pad)
@@ -301,7 +301,7 @@ def measure_bandwidth(queue: cl.CommandQueue, floats: int) -> float:
         source = f"__kernel void copy(__global float{width} *x, __global float{width} *y) "
         source += "{ int i = get_global_id(0); y[i] = x[i]; }"
         copy, items = cl.Kernel(opencl.build(queue.context, source), "copy"), (floats // width,)
-        ways[f"a kernel with float{width}"] = partial(copy, queue, items, None, there, back)
+        ways[f"a kernel that copies {width} floats at once"] = partial(copy, queue, items, None, there, back)
     runs = timing.measure_interleaved(ways, opencl.name(queue.device), repeats=9, on=queue)
     best = min(runs.values(), key=lambda run: min(run.seconds))
     return _accept("bandwidth", 8e-9 * floats, "GB/s", best, f"read and written by {best.label}")

@@ -1,64 +1,99 @@
-"""Lesson 02, Multiply matrices with OpenCL: what a tiled kernel loads, which barrier it lacks, what limits it."""
+"""Lesson 02, Multiply matrices with OpenCL: what a tiled kernel touches, and which mistake that shows."""
 
 from __future__ import annotations
 
 import collections
-import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers.judge.trace import Trace
-from helpers.measure import published, records
+from helpers.devices.kernel_text import without_comments
+from helpers.judge.trace import Touch, Trace
 from helpers.measure.plots import BLUE, GREY, ORANGE, SKY, figure, show
-from helpers.measure.tables import Table, format_number
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
-def draw_rounds(recorded: Trace, size: int, group: tuple[int, int], title: str) -> None:
-    """Draw what one work-group of the tiled kernel loads in each round, as the trace recorded it.
+def draw_rounds(recorded: Trace, size: int, group: tuple[int, int], title: str, element: tuple[int, int]) -> None:
+    """Draw what one work-group of the tiled kernel loads in each round, and what one element of C uses of it.
 
     Args:
         recorded: of a launch on square matrices; a round is what lies between every second barrier.
         size: rows and columns of the matrices.
         group: the work-group, its ids in both dimensions.
         title: the message of the figure.
+        element: the local ids in both dimensions of the work-item whose use is framed.
     """
-    from matplotlib.patches import Rectangle
-
-    mine = {i for i, ids in enumerate(recorded.group_ids[:, :2].tolist()) if tuple(ids) == group}
-    touches = [touch for touch in recorded.touches if touch.item in mine]
-    places = recorded.local_ids.tolist()
-    width = max(x for x, _, _ in places) + 1
-    last, start = max(touch.rounds for touch in touches) // 2, 1.2 * size
-    origin = {"A": (0, start), "B": (start, 0), "C": (start, start)}
+    touches = [touch for touch in recorded.touches if tuple(recorded.group_ids[touch.item, :2]) == group]
+    last = max(touch.rounds for touch in touches) // 2
     words = []
-    with figure(7.5, 4.1, title, ncols=last) as (drawn, axes):
+    with figure(7.5, 4.3, title, ncols=last) as (drawn, axes):
         for number, panel in enumerate(np.atleast_1d(axes)):
-            for name, (x, y) in origin.items():
-                panel.add_patch(Rectangle((x, y), size, size, facecolor="none", edgecolor=GREY))
-                panel.text(x + size / 2, y - 0.1, name, fontsize=11, ha="center", va="bottom")
-            loaded, shared = 0, 0
-            for touch in touches:
-                is_now = touch.reads and (touch.rounds + 1) // 2 == number
-                if touch.array not in recorded.lengths:  # in local memory
-                    if touch.reads and touch.rounds == 2 * number + 1:
-                        shared += 1
-                elif is_now or touch.writes:
-                    row, column = divmod(touch.index, size)
-                    x, y = origin[touch.array.upper()][0] + column, origin[touch.array.upper()][1] + row
-                    color = {"a": ORANGE, "b": SKY, "c": BLUE}[touch.array]
-                    panel.add_patch(Rectangle((x, y), 1, 1, facecolor=color, edgecolor="white"))
-                    reader = str(places[touch.item][1] * width + places[touch.item][0]) if touch.reads else ""
-                    panel.text(x + 0.5, y + 0.5, reader, fontsize=8, ha="center", va="center")
-                    if touch.reads:
-                        loaded += 1
-            caption = f"{loaded} loads, each used {shared / max(loaded, 1):g} times"
-            panel.set(xlim=(-0.2, 2.2 * size + 0.2), ylim=(2.2 * size + 0.2, -0.8), aspect="equal")
-            panel.axis("off")
+            filled = [touch for touch in touches if (touch.rounds + 1) // 2 == number]
+            loads = [touch for touch in filled if touch.reads and touch.array in recorded.lengths]
+            stores = [touch for touch in touches if touch.writes and touch.array in recorded.lengths]
+            reads = [touch for touch in touches if touch.reads and touch.rounds == 2 * number + 1]
+            reads = [touch for touch in reads if touch.array not in recorded.lengths]
+            framed = _find_loaded(filled, [read for read in reads if _has_ids(recorded, read, element)])
+            framed += [touch for touch in stores if _has_ids(recorded, touch, element)]
+            _draw_matrices(panel, size, recorded, [*loads, *stores], framed)
+            caption = f"{len(loads)} loads, each used {len(reads) / max(len(loads), 1):g} times"
             panel.set_title(f"round {number + 1}\n{caption}", fontsize=9.5)
             words.append(f"Round {number + 1}: {caption}")
-    show(drawn, f"{title}. {'. '.join(words)}.")
+    framed_in_words = f"Framed: what the work-item with the local ids {element[0]},{element[1]} multiplies"
+    show(drawn, f"{title}. {'. '.join(words)}. {framed_in_words}.")
+
+
+def _has_ids(recorded: Trace, touch: Touch, ids: tuple[int, int]) -> bool:
+    return tuple(recorded.local_ids[touch.item, :2]) == ids
+
+
+def _find_loaded(filled: Sequence[Touch], reads: Sequence[Touch]) -> list[Touch]:
+    """Return the loads from global memory whose numbers were read later from the tiles.
+
+    Args:
+        filled: what work-items touched while they filled the tiles: each loads one number into either.
+        reads: what was read from the tiles afterwards.
+    """
+    tiles = {read.array for read in reads}
+    fillers = {(touch.array, touch.index): touch.item for touch in filled if touch.writes and touch.array in tiles}
+    loads = {(touch.array, touch.item): touch for touch in filled if touch.reads and touch.array not in tiles}
+    # A tile is called after its matrix: a_tile holds numbers of a.
+    found = (loads.get((read.array[0], fillers.get((read.array, read.index), -1))) for read in reads)
+    return [load for load in found if load]
+
+
+def _draw_matrices(panel: Axes, size: int, recorded: Trace, touches: Sequence[Touch], framed: Sequence[Touch]) -> None:
+    """Draw A, B and C with their touched elements: the local ids of who loads, and frames."""
+    from matplotlib.patches import Rectangle
+
+    start = 1.2 * size
+    origin = {"a": (0, start), "b": (start, 0), "c": (start, start)}
+    colors = {"a": ORANGE, "b": SKY, "c": BLUE}
+    for name, (x, y) in origin.items():
+        panel.add_patch(Rectangle((x, y), size, size, facecolor="none", edgecolor=GREY))
+        panel.text(x + size / 2, y - 0.1, name.upper(), fontsize=11, ha="center", va="bottom")
+    for touch in touches:
+        x, y = origin[touch.array][0] + touch.index % size, origin[touch.array][1] + touch.index // size
+        panel.add_patch(Rectangle((x, y), 1, 1, facecolor=colors[touch.array], edgecolor="white"))
+        if touch.reads:
+            across, down = recorded.local_ids[touch.item, :2]
+            panel.text(x + 0.5, y + 0.52, f"{across},{down}", fontsize=7, ha="center", va="center")
+    for touch in framed:
+        x, y = origin[touch.array][0] + touch.index % size, origin[touch.array][1] + touch.index // size
+        panel.add_patch(Rectangle((x, y), 1, 1, facecolor="none", edgecolor="black", lw=2))
+    panel.set(xlim=(-0.2, 2.2 * size + 0.2), ylim=(2.2 * size + 0.2, -0.8), aspect="equal")
+    panel.axis("off")
+
+
+def count_reads(recorded: Trace) -> tuple[int, int, int]:
+    """Return how many numbers all work-items of a product load of A and of B, and read of local memory."""
+    counted = collections.Counter(touch.array for touch in recorded.touches if touch.reads)
+    a, b = (counted[name] for name in list(recorded.lengths)[:2])
+    return a, b, counted.total() - a - b
 
 
 def name_missing_barrier(traced: Trace) -> str:
@@ -81,58 +116,53 @@ def name_missing_barrier(traced: Trace) -> str:
     return ""
 
 
-def tabulate_limits(
-    speeds: Mapping[str, float],
-    loads: Mapping[str, float],
-    peak: float,
-    bandwidth: float,
-    compute_asked: Callable[[float, float], float],
-) -> Table:
-    """Return how far each kernel is from the peak, and what it asks of memory, here and on a recorded GPU.
-
-    The limits of the recorded GPU are those of its data sheet.
+def name_swapped_ids(traced: Trace, columns: int) -> str:
+    """Return a sentence if dimension 0 gives the row of C where it should give the column; otherwise nothing.
 
     Args:
-        speeds: GFLOP/s of each kernel, measured here.
-        loads: of each kernel, the numbers that it loads for each multiplication.
-        peak: of the device here, in GFLOP/s; NaN if it was refused.
-        bandwidth: likewise, in GB/s.
-        compute_asked: returns the GB/s that a kernel asks for, from its GFLOP/s and its loads.
+        traced: the record of a launch with one work-item for each element of C, the third array.
+        columns: of C.
     """
-    gpu, rows, below = records.find_column("02", speeds), [], []
-    sheet = published.find_data_sheet(gpu.device)
-    recorded = {label: gpu.get(label) for label in speeds if not math.isnan(gpu.get(label))}
-    for where, measured, limits in (
-        ("here", speeds, (peak, bandwidth)),
-        ("recorded", recorded, (sheet.gflops, sheet.bandwidth) if sheet else (math.nan, math.nan)),
-    ):
-        for label, gflops in measured.items():
-            asked = compute_asked(gflops, loads[label])
-            percent = 100 * gflops / limits[0]
-            numbers = (_format(number) for number in (gflops, limits[0], percent, asked, limits[1]))
-            rows.append((f"{label}, {where}", *numbers))
-            below += _explain_limits(f"{label}, {where}", percent, asked, limits[1])
-    if sheet and recorded:
-        below.append(f"peak and memory of the recorded GPU, published: {sheet.source}.")
-    headers = ("", "GFLOP/s", "peak", "percent of the peak", "GB/s asked for", "GB/s that memory delivers")
-    return Table(rows, headers, (*below, *gpu.below))
+    across, down = traced.global_ids[:, 0], traced.global_ids[:, 1]
+    product = list(traced.lengths)[2]
+    stores = [touch for touch in traced.touches if touch.writes and touch.array == product]
+    swapped = all(touch.index == across[touch.item] * columns + down[touch.item] for touch in stores)
+    if not stores or not swapped or all(across[touch.item] == down[touch.item] for touch in stores):
+        return ""
+    return "The ids are swapped: here dimension 0 gives the row of C, and it should give the column."
 
 
-def _format(number: float) -> str:
-    return "not known" if math.isnan(number) else format_number(number)
+def describe_strides(traced: Trace) -> str:
+    """Return a remark on arrays of which neighbors in dimension 0 load numbers that lie apart; empty if there is none.
+
+    Such a kernel is right, and may be slow on a GPU.
+    """
+    loads: dict[tuple, list[int]] = collections.defaultdict(list)
+    for touch in traced.touches:
+        if touch.reads and touch.array in traced.lengths:
+            x, y = traced.global_ids[touch.item, :2].tolist()
+            loads[touch.array, y, x, tuple(traced.group_ids[touch.item, :2].tolist())].append(touch.index)
+    apart: dict[str, set[int]] = collections.defaultdict(set)
+    for (array, y, x, group), mine in loads.items():
+        for here, there in zip(mine, loads.get((array, y, x + 1, group), ()), strict=False):
+            apart[array].add(abs(there - here))
+    named = [array for array, steps in sorted(apart.items()) if min(steps) > 1]
+    if not named:
+        return ""
+    arrays = " and ".join(named)
+    return f", but neighbors load numbers of {arrays} that lie rows apart, which may be slow on a GPU (lesson 15)"
 
 
-def _explain_limits(label: str, percent: float, asked: float, delivered: float) -> list[str]:
-    """Return the sentences that follow from these numbers alone."""
-    lines = []
-    if percent > 100:
-        lines.append(f"{label}: more than the peak, so one of the two was measured wrongly.")
-    if asked > delivered:
-        lines.append(
-            f"{label}: memory delivers {100 * delivered / asked:.0f} % of what the kernel asks for. "
-            "The rest comes from caches, or neighbors share it."
-        )
-    elif asked <= delivered:
-        times = format_number(delivered / asked, 2)
-        lines.append(f"{label}: memory delivers {times} times what the kernel asks for.")
-    return lines
+def name_number(source: str, define: re.Pattern[str], tile: int) -> str:
+    """Return a hint if a tiled kernel holds its own T as a number in its text; otherwise nothing.
+
+    Args:
+        source: of the kernel.
+        define: finds the line that sets T, and the number in it.
+        tile: the T that is tried.
+    """
+    number = define.findall(source)[0]
+    body = without_comments(define.sub("", source))
+    if number == str(tile) or not re.search(rf"\b{number}\b", body):
+        return ""
+    return f" The kernel says {number} below `#define`: write `T` there."
