@@ -97,8 +97,8 @@ def draw_orders(*orders: str) -> None:
 def compare_sums(ways: Mapping[str, str], count: int, prediction: object, repeats: int = 13) -> Table:
     """Time two ways to add up `count` ones, the first of them also against itself, and return a table.
 
-    Both are right, or the table says so and no time is taken. If the first way differs clearly from itself, or the two
-    ways do not differ clearly, the last line makes no claim.
+    If a sum is wrong, the table says so, and no time is taken. The last line makes a claim only if the first way does
+    not differ clearly from itself, and both its measurements differ clearly from that of the second way.
 
     Args:
         ways: for two labels OpenCL C with one kernel of `x` and `total`, for work-groups of 64.
@@ -143,6 +143,8 @@ def compare_sums(ways: Mapping[str, str], count: int, prediction: object, repeat
         rows.append((label, timing.duration(timed[label].median), f"{low} to {high}", recorded.get(label, "")))
     if timing.is_clear(timed[first], timed[again]):
         verdict = "no claim: the same kernel differs from itself here; the machine is too busy to tell"
+    elif timing.is_clear(timed[first], timed[second]) != timing.is_clear(timed[again], timed[second]):
+        verdict = f"no claim: {second} differs clearly from one of the two runs of {first} alone"
     else:
         verdict = timing.compare(timed[first], timed[second])
     below = (f"you predicted: {prediction or 'nothing'}", *verdict.splitlines())
