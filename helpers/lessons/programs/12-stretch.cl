@@ -8,7 +8,7 @@ __kernel void stretch(__global const int *x, __global int *out, const int n) {
         low[me] = x[i];
         high[me] = x[i];
     }
-    barrier(CLK_LOCAL_MEM_FENCE);
+    barrier(CLK_LOCAL_MEM_FENCE);  // all numbers are there
 
     // find the smallest and the largest number of the group, as a tree
     for (int step = 32; step > 0; step /= 2) {
@@ -17,7 +17,7 @@ __kernel void stretch(__global const int *x, __global int *out, const int n) {
             high[me] = max(high[me], high[me + step]);
         }
     }
-    barrier(CLK_LOCAL_MEM_FENCE);
+    barrier(CLK_LOCAL_MEM_FENCE);  // the tree is complete
 
     // place each number between them
     if (i <= n) {
