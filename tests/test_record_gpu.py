@@ -175,4 +175,4 @@ record_gpu.record_atomics()
     environment = {**os.environ, records.RECORD: str(file), workload.VARIABLE: "preview"}
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, check=True)
     machine, *notes = file.read_text().splitlines()
-    assert machine.startswith('{"device"') and len(notes) == 2  # the first note follows the machine on its line
+    assert machine.startswith('{"device"') and len(notes) == 4  # the first note follows the machine on its line
