@@ -305,14 +305,14 @@ def judge_pairs(source: str) -> str:
 
 
 @checks.print_verdict
-def check_pairs(source: str, handed_out: str) -> Iterator[str]:
+def check_pairs(source: str, given: str) -> Iterator[str]:
     """Exercise 1: the missing barrier, for all of a group.
 
     Args:
         source: what the learner made of the kernel.
-        handed_out: the kernel as it was.
+        given: the kernel as the lesson has it.
     """
-    if isinstance(source, str) and source.split() == handed_out.split():
+    if isinstance(source, str) and source.split() == given.split():
         raise NotDone("this is what you were given, and it has the fault.")
     yield checks.judge_in_subprocess(judge_pairs, source=source)
 
