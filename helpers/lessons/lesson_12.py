@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import collections
-import functools
-import os
 import re
 import textwrap
 import time
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
 AT_ONCE = 3  # processes: each waits for its start and its compiler most of the time
 ENDLESS = 3.0  # seconds from its start; a driver that never says that a kernel runs gets four times as long
 PROGRAMS = ROOT / "helpers" / "lessons" / "programs" / "12.toml"
-RECORDED_FAULT = ("recorded, 27 November 2026: PoCL 3.1 (Debian 12), AMD EPYC", 64, 1, 64)  # a row of `try_drivers`
+STRETCH = ROOT / "helpers" / "lessons" / "programs" / "12-stretch.cl"  # what exercise 4 gives to the learner
 NOT_RUN = "not run here: it may crash or hang a GPU"
 
 # ----------------------------------------------------------------------------------------- running what may go wrong
@@ -191,49 +189,6 @@ def try_branches(run: Callable[..., str], source: str, predictions: Mapping[str,
     )
 
 
-# --------------------------------------------------------------------------------------- a driver that compiles wrongly
-
-
-def add_ones(sources: Sequence[str], options: str) -> list[int]:
-    """Run kernels of `x` and `out` on 64 ones, in one work-group of the lesson's device; called in a subprocess.
-
-    Args:
-        sources: OpenCL C, one kernel in each.
-        options: what the last one is built with once more.
-
-    Returns:
-        The first number of each `out`.
-    """
-    arguments = [np.ones(64, np.int32), np.zeros(1, np.int32)]
-    sums = [launch(source, 64, 64, arguments) for source in sources]
-    os.environ["PYOPENCL_BUILD_OPTIONS"] = options
-    return [int(out[0]) for out in [*sums, launch(sources[-1], 64, 64, arguments)]]
-
-
-def try_drivers(source: str, bounds: Sequence[str], options: str = "-cl-opt-disable") -> Table:
-    """Let every CPU's driver here add 64 ones, and show what came; if none is wrong, also what was recorded.
-
-    Args:
-        source: OpenCL C with BOUND in a loop's condition.
-        bounds: what stands there, one after the other.
-        options: what the kernel with the last bound is built with in the last column.
-    """
-    given = {"sources": [source.replace("BOUND", bound) for bound in bounds], "options": options}
-
-    def run(place: str) -> list[object]:
-        added, variables = "helpers.lessons.lesson_12:add_ones", {"PYOPENCL_CTX": place}
-        done = processes.run(added, seconds=90, check=False, variables=variables, arguments=given)
-        return done.result or [describe_exit(done)] * (len(bounds) + 1)
-
-    places = {place: device for place, device in frameworks.opencl_devices().items() if opencl.kind(device) == "cpu"}
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        sums = pool.map(run, places)
-        rows = [(opencl.name(device), *row) for device, row in zip(places.values(), sums, strict=True)]
-    if all(row[1] == row[2] for row in rows):
-        rows.append(RECORDED_FAULT)
-    return Table(rows, ("driver", *bounds, f"{bounds[-1]}, {options}"))
-
-
 # -------------------------------------------------------------------------------------------- the six broken programs
 
 
@@ -247,28 +202,29 @@ class Program:
     arguments: list[np.ndarray | np.generic]  # for `launch`; the last array is the result
     given: str  # the arguments in words
     expected: str  # what the result should be
-    cause: str = field(repr=False)  # one of WORDS, and so is the fix; a learner may display a program
-    fix: str = field(repr=False)
+    cause: str = field(repr=False)  # one of CAUSES; a learner may display a program
     question: str = field(repr=False)  # that leads to the cause
     symptom: str = field(default="wrong", repr=False)  # if it ends without an error
     early: bool = field(default=False, repr=False)  # whether the host looks before the kernel has ended
 
     def name_symptom(self, outcome: str) -> str:
-        """Return what the program showed, as one of the symptoms in WORDS.
+        """Return what the program showed: one of SYMPTOMS, or that it was right or did not run.
 
         Args:
             outcome: what `describe_exit` returned for it.
         """
+        if outcome == NOT_RUN:
+            return "not run"
         if outcome.startswith("no error"):
-            return self.symptom
+            actual, expected = (
+                text.strip("[]").split() for text in (outcome.removeprefix("no error: "), self.expected)
+            )
+            return "right, by luck" if actual == expected else self.symptom
         return "no end" if "still runs" in outcome else "crash"
 
 
-WORDS = {  # of a diagnosis
-    "symptom": ("wrong", "dead canary", "crash", "no end"),
-    "cause": ("arguments", "barrier", "early", "guard", "race", "size", "unsigned", "unwritten"),
-    "fix": tuple("12345678"),
-}
+SYMPTOMS = ("wrong", "dead canary", "crash", "no end")
+CAUSES = ("arguments", "barrier", "early", "guard", "race", "size", "unsigned", "unwritten")
 
 
 def read_programs() -> dict[str, Program]:
@@ -290,28 +246,33 @@ def _make_argument(
     return np.tile(np.array(values, dtype), times)
 
 
-def show_programs(run: Callable[..., str], prediction: object) -> dict[str, str]:
-    """Run each broken program in a process of its own, several at once, and print it with its outcome.
+def show_programs() -> None:
+    """Print each broken program, what it is given, and what is expected of it."""
+    for letter, program in read_programs().items():
+        many = "1 work-item" if program.items == 1 else f"{program.items:,} work-items in groups of {program.group}"
+        copy = "enqueue_copy(queue, result, buffer" + (", is_blocking=False)" if program.early else ")")
+        print(f"{letter}: {many}, then {copy}\n{program.source.rstrip()}")
+        expected = textwrap.shorten(program.expected, 100, placeholder=" ...")
+        print(f"given:    {program.given}\nexpected: {expected}\n")
+
+
+def run_programs(run: Callable[..., str], guesses: Mapping[str, object]) -> Table:
+    """Run each broken program in a process of its own, several at once; return what it showed beside the guess.
 
     Args:
         run: what `make_isolated_launch` returned.
-        prediction: how many of them raise an error, crash, or never end.
-
-    Returns:
-        The outcome of each by its letter.
+        guesses: for each letter the learner's guess, one of SYMPTOMS.
     """
     every = read_programs()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         outcomes = list(pool.map(lambda p: run(p.source, p.items, p.group, p.arguments, p.early), every.values()))
+    rows = []
     for (letter, program), outcome in zip(every.items(), outcomes, strict=True):
-        many = "1 work-item" if program.items == 1 else f"{program.items:,} work-items in groups of {program.group}"
-        copy = "enqueue_copy(queue, result, buffer" + (", is_blocking=False)" if program.early else ")")
-        print(f"{letter}: {many}, then {copy}\n{program.source.rstrip()}")
-        print(f"given:    {program.given}\nexpected: {program.expected}")
-        print(f"actual:   {textwrap.shorten(outcome, 120, placeholder=' ...')}\n")
-    if NOT_RUN not in outcomes:
-        checks.compare_prediction(prediction, sum("no error" not in outcome for outcome in outcomes))
-    return dict(zip(every, outcomes, strict=True))
+        actual = textwrap.shorten(outcome, 70, placeholder=" ...")
+        rows.append((letter, guesses.get(letter) or "", program.name_symptom(outcome), actual))
+    silent = sum(outcome.startswith("no error") for outcome in outcomes)
+    below = [] if NOT_RUN in outcomes else [f"{silent} of {len(every)} programs ended without an error."]
+    return Table(rows, ("program", "your guess", "symptom", "actual"), below)
 
 
 # ------------------------------------------------------------------------------------------------------- its checks
@@ -339,19 +300,19 @@ def judge_pairs(source: str) -> str:
     tried = kernel_checks.judge_kernel(kernel, ("int[]",), add_neighbors, radius=1)
     for touch in (traced := _record_two_groups(kernel)).touches:
         if touch.array in traced.lengths and touch.index != touch.item:
-            raise NotYet(f"the sums are right, but {touch}: take the neighbour's number from local memory, `part`.")
+            raise NotYet(f"the sums are right, but {touch}: take the neighbor's number from local memory, `part`.")
     return tried
 
 
 @checks.print_verdict
-def check_pairs(source: str, handed_out: str) -> Iterator[str]:
+def check_pairs(source: str, given: str) -> Iterator[str]:
     """Exercise 1: the missing barrier, for all of a group.
 
     Args:
         source: what the learner made of the kernel.
-        handed_out: the kernel as it was.
+        given: the kernel as the lesson has it.
     """
-    if isinstance(source, str) and source.split() == handed_out.split():
+    if isinstance(source, str) and source.split() == given.split():
         raise NotDone("this is what you were given, and it has the fault.")
     yield checks.judge_in_subprocess(judge_pairs, source=source)
 
@@ -378,31 +339,45 @@ def check_group_sums(source: str) -> Iterator[str]:
 
 
 @checks.print_verdict
-def check_diagnosis(diagnosis: Mapping[str, Sequence], outcomes: Mapping[str, str]) -> Iterator[str]:
-    """Exercise 3: of each broken program the symptom that it showed here, the cause and the fix.
+def check_diagnosis(diagnosis: object) -> Iterator[str]:
+    """Exercise 3: the cause of each broken program.
 
     Args:
-        diagnosis: what the learner says of each program: (symptom, cause, number of the fix).
-        outcomes: what `show_programs` returned.
+        diagnosis: for each letter what the learner says: one of CAUSES.
     """
-    judge = functools.partial(_judge_program, outcomes)
-    yield checks.judge_diagnosis(diagnosis, read_programs(), tuple(WORDS), "programs", judge)
+    if isinstance(diagnosis, Mapping):
+        diagnosis = {key: (entry,) if isinstance(entry, str) else entry for key, entry in diagnosis.items()}
+    yield checks.judge_diagnosis(diagnosis, read_programs(), ("cause",), "programs", _judge_program)
 
 
-def _judge_program(outcomes: Mapping[str, str], letter: str, program: Program, *parts: object) -> None:
-    """Raise NotYet unless the symptom, the cause and the fix of one program are right."""
-    if any(map(checks.is_empty, parts)):
-        raise NotYet(f"{letter}: one of the three is still empty.")
-    answers = [str(part).strip().lower().removesuffix(".0") for part in parts]  # "2" and 2.0 are 2
-    for (what, words), word in zip(WORDS.items(), answers, strict=True):
-        if word not in words:
-            raise NotYet(f"{letter}: the {what} {word!r} is not in the list: {', '.join(words)}.")
-    (symptom, cause, fix), shown = answers, program.name_symptom(outcomes[letter])
-    if symptom != shown and outcomes[letter] != NOT_RUN:
-        is_true = (symptom, shown) == ("wrong", "dead canary")
-        more = " It is true, but a more exact symptom is in the list." if is_true else ""
-        raise NotYet(f"{letter}: {symptom!r} is not what its line `actual` shows.{more}")
-    if cause != program.cause:
-        raise NotYet(f"{letter}: {cause!r} is not its cause. A question that leads there: {program.question}")
-    if fix != program.fix:
-        raise NotYet(f"{letter}: symptom and cause are right, but fix {fix} leaves the cause as it is.")
+def _judge_program(letter: str, program: Program, cause: object) -> None:
+    """Raise NotYet unless the cause of one program is right."""
+    word = str(cause).strip().lower()
+    if word not in CAUSES:
+        raise NotYet(f"{letter}: the cause {word!r} is not in the list: {', '.join(CAUSES)}.")
+    if word != program.cause:
+        raise NotYet(f"{letter}: {word!r} is not its cause. A question that leads there: {program.question}")
+
+
+def stretch_groups(x: np.ndarray) -> np.ndarray:
+    """Return each element on a scale from 0, the smallest of its group of 64, to 100, the largest; all equal: 0."""
+    stretched = np.zeros_like(x)
+    for start in range(0, len(x), kernel_checks.LOCAL_SIZE):
+        group = x[start : start + kernel_checks.LOCAL_SIZE]
+        span = max(int(group.max()) - int(group.min()), 1)
+        stretched[start : start + len(group)] = 100 * (group - group.min()) // span
+    return stretched
+
+
+def judge_stretch(source: str) -> str:
+    """Judge the kernel that stretches each work-group to 0 to 100; called in a subprocess."""
+    kernel = kernel_checks.build(source, "stretch")
+    return kernel_checks.judge_kernel(kernel, ("int[]",), stretch_groups, traced=kernel_checks.WHOLE_GROUPS)
+
+
+@checks.print_verdict
+def check_stretch(source: str) -> Iterator[str]:
+    """Exercise 4: a kernel with four faults that the lesson does not name."""
+    if isinstance(source, str) and source.split() == STRETCH.read_text(encoding="utf-8").split():
+        raise NotDone("this is what you were given.")
+    yield checks.judge_in_subprocess(judge_stretch, source=source)
