@@ -341,7 +341,9 @@ def draw_curves(curves: Sequence[Curve], device: str) -> None:
                 words += _draw_recorded(panel, curve, color)
                 if not curve.steps:
                     words.append(_draw_launch(panel, curve))
-            panel.set(title=kernel, ylabel="GFLOP/s", xscale="log", yscale="log")
+            panel.set(
+                title=kernel, xlabel="work-items (large circle: full)", ylabel="GFLOP/s", xscale="log", yscale="log"
+            )
             low, high = panel.get_ylim()
             digits = (1, 1.5, 2, 3, 5, 7) if high < 10 * low else (1, 2, 5) if high < 300 * low else (1,)
             panel.yaxis.set_major_locator(LogLocator(subs=digits))
@@ -349,7 +351,6 @@ def draw_curves(curves: Sequence[Curve], device: str) -> None:
             panel.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
             panel.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
             panel.legend(fontsize=9, loc="lower right")
-        axes[-1, 0].set_xlabel("work-items (large circle: full)")
     show(drawn, f"{title}. {'. '.join(words)}.")
 
 

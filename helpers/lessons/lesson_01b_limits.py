@@ -191,9 +191,9 @@ def draw_roofline(cases: Sequence[Case], bandwidth: float, peaks: Sequence[float
     column = records.find_column(LESSON, ["kernel", *(case.label for case in cases)])
     looks = (BLUE, "o"), (PINK, "v"), (ORANGE, "s"), (SKY, "^"), (GREEN, "D")
     with figure(7.5, 4.4, title) as (drawn, axes):
-        low, high = (np.minimum(bandwidth * grid, peak) for peak in (min(peaks), max(peaks)))
+        low, high = (np.minimum(bandwidth * grid, peak) for peak in (np.nanmin(peaks), np.nanmax(peaks)))
         axes.plot(grid, high, color="black", lw=2, label="the roof here")
-        axes.fill_between(grid, low, high, color=GREY, alpha=0.4, label=f"the peak of {len(peaks)} tries")
+        axes.fill_between(grid, low, high, color=GREY, alpha=0.4, label="the peak, lowest to highest")
         axes.plot(grid, np.minimum(published_bandwidth * grid, published_peak), color=GREY, ls=":", label=name)
         for case, (color, marker) in zip(cases, looks, strict=False):
             axes.plot(case.intensity, case.speed, marker, color=color, ms=8, label=case.label)
