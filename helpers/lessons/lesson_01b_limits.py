@@ -163,7 +163,7 @@ def tabulate_limits(cases: Sequence[Case], bandwidth: float, peak: float) -> Tab
         said = names.pop() if len(names) == 1 else f"no claim: {' or '.join(sorted(names))}"
         if said == MEMORY and share < 0.5:
             doubts.append(case.label)
-        rows.append((case.label, *ratios, said, f"{format_number(100 * share, 2)} %"))
+        rows.append((case.label, *ratios, f"{said} ({format_number(100 * share, 2)} % of its roof)"))
     whose = "yours" if "limit" in functions else "the lesson's"
     below = [f"The rule is {whose}. A limit has a name if it gives the same for the fastest quarter of the runs."]
     if questions:
@@ -172,7 +172,7 @@ def tabulate_limits(cases: Sequence[Case], bandwidth: float, peak: float) -> Tab
     if doubts:
         why = "Another cost of each element fits, too: the start of a work-item, or other programs"
         below.append(f"Called memory below half of the roof: {'; '.join(doubts)}. {why}.")
-    headers = "", "launch", "operations x 2", "work-items x 2", "chains x 2", "limit", "of its roof"
+    headers = "", "launch", "operations x 2", "work-items x 2", "chains x 2", "limit"
     return Table(rows, headers, below)
 
 
