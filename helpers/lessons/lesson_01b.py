@@ -40,7 +40,7 @@ LESSON = "01b"
 FULL = 0.8  # a device counts as full from this share of the best speed of a curve
 LONGEST = 0.1  # seconds; the addition's curve ends with the first launch that takes longer
 ENOUGH_TIME, MOST_STEPS = 1e-3, 2**20  # seconds that a launch of `chain` shall take, and its steps at most
-ROUNDS, SECONDS = 15, 2.0  # short launches take turns for so many rounds; after so many seconds no more begin
+ROUNDS, SECONDS = 15, 3.0  # short launches take turns for so many rounds; after so many seconds no more begin
 
 
 # ---------------------------------------------------------------------------------------------- what it measures
