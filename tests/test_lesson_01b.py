@@ -1,6 +1,7 @@
 """helpers.lessons.lesson_01b: what it says of a measurement must follow from the measurement."""
 
 import time
+import types
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from helpers.devices.host import cpu_name
 from helpers.judge import checks
 from helpers.lessons import lesson_01b
 from helpers.lessons import lesson_01b_exercises as exercises
+from helpers.lessons import lesson_01b_limits as limits
 from helpers.measure import records, timing
 from helpers.measure.timing import Measurement
 
@@ -83,13 +85,45 @@ def test_a_wrong_kernel_of_two_chains_is_told_what_shows(old, new, message):
         exercises.judge_two(TWO.replace(old, new))
 
 
+HEAD = """__kernel void two(__global const float *x, __global float *out, const int steps) {
+    int i = get_global_id(0), n = get_global_size(0);
+"""
+STEP = "v[j] = v[j] * v[j] + c[j];"
+
+
 def test_one_chain_after_the_other_is_refused():
     loop = "v = 0; for (int k = 0; k < steps; k++) v = v * v + c; out[{0}] = v;"
     body = f"float v, c = x[i]; {loop.format('i')} c = x[i + n]; {loop.format('i + n')}"
-    head = "__kernel void two(__global const float *x, __global float *out, const int steps) {"
-    source = f"{head} int i = get_global_id(0), n = get_global_size(0); {body} }}"
     with pytest.raises(checks.NotYet, match="begins its second chain when the first one is done"):
+        exercises.judge_two(f"{HEAD} {body} }}")
+
+
+@pytest.mark.parametrize(
+    "loops",
+    [
+        f"for (int j = 0; j < 2; j++) for (int k = 0; k < steps; k++) {STEP}",
+        f"for (int j = 0; j < 2; j++) {{ int k = steps; while (k-- > 0) {STEP} }}",
+        f"for (int k = 0; k < 2 * steps; k++) {{ int j = k % 2; {STEP} }}",
+        f"int j = 0, k = 0; do {{ {STEP} j = !j; }} while (++k < 2 * steps);",
+    ],
+)
+def test_chains_that_take_turns_are_refused(loops):
+    body = f"float c[2] = {{x[i], x[i + n]}}, v[2] = {{0, 0}}; {loops} out[i] = v[0]; out[i + n] = v[1];"
+    with pytest.raises(checks.NotYet, match="for 16 more steps, the loops of your kernel make 32 more rounds"):
+        exercises.judge_two(f"{HEAD} {body} }}")
+
+
+def test_neighbors_are_not_the_two_elements_of_a_work_item():
+    source = TWO.replace("x[i + 0 * items]", "x[2 * i]").replace("x[i + 1 * items]", "x[2 * i + 1]")
+    source = source.replace("out[i + 0 * items]", "out[2 * i]").replace("out[i + 1 * items]", "out[2 * i + 1]")
+    with pytest.raises(checks.NotYet, match=r"work-item 0 touches element 1\. It computes elements 0 and 4"):
         exercises.judge_two(source)
+
+
+def test_a_loop_in_a_function_of_its_own_is_not_refused_for_its_rounds():
+    chains = "float2 run(float2 c, int n) { float2 v = 0; while (n > 0) { v = v * v + c; n -= 1; } return v; }"
+    body = "float2 v = run((float2)(x[i], x[i + n]), steps); out[i] = v.x; out[i + n] = v.y;"
+    assert "5 launches" in exercises.judge_two(f"{chains} {HEAD} {body} }}")
 
 
 def test_a_right_kernel_is_the_one_that_is_measured(monkeypatch, capsys):
@@ -100,7 +134,7 @@ def test_a_right_kernel_is_the_one_that_is_measured(monkeypatch, capsys):
     lesson_01b.check_two(TWO)
     assert printed(capsys).count("right (5 launches") == 1 and exercises.accepted["two"] == TWO
     found = {count: (run(1.0), speed) for count, speed in ((1, 10.0), (2, 10.5), (4, 40.0), (8, 80.0))}
-    assert "yours. It gains little" in lesson_01b.tabulate_chains(found).below[-1]
+    assert "yours" in lesson_01b.tabulate_chains(found).below[-1]
     exercises.accepted.clear()
     assert "the lesson's" in lesson_01b.tabulate_chains(found).below[-1]
 
@@ -124,9 +158,26 @@ def test_chains_side_by_side_compute_what_one_after_the_other_do(count):
 # ------------------------------------------------------------------------------------------------- curves, branches
 
 
-def curve(speeds):
+def curve(speeds, steps=None):
     runs = {items: run(1.0) for items in speeds}
-    return lesson_01b.Curve("chain", 64, runs, speeds)
+    return lesson_01b.Curve("chain", "one group", runs, speeds, steps or dict.fromkeys(speeds, 1))
+
+
+def make_queue(units=2, most=8):
+    device = types.SimpleNamespace(max_compute_units=units, max_work_group_size=most)
+    return types.SimpleNamespace(device=device, finish=lambda: None)
+
+
+class Unit:
+    """A stand-in for a device of one unit that has lanes, and for the computer's clock."""
+
+    def __init__(self, monkeypatch, lanes, launch=5e-5):
+        self.now, self.lanes, self.launch_seconds = 0.0, lanes, launch
+        monkeypatch.setattr(timing.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(lesson_01b.opencl, "name", lambda device: "a device")
+
+    def launch(self, items, group, steps):
+        self.now += self.launch_seconds + 1e-9 * steps * -(-items // self.lanes)
 
 
 def test_full_is_the_fewest_work_items_near_the_best():
@@ -134,35 +185,59 @@ def test_full_is_the_fewest_work_items_near_the_best():
     assert curve({1: 1.0, 2: 0.9}).full == 1
 
 
-def test_a_curve_ends_with_the_first_long_launch_and_is_noted(monkeypatch, tmp_path):
-    import types
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_a_unit_is_full_with_as_many_work_items_as_it_has_lanes(monkeypatch, capsys, lanes):
+    unit = lesson_01b.measure_unit(Unit(monkeypatch, lanes).launch, make_queue())
+    assert unit.full == lanes and list(unit.runs) == [1, 2, 4, 8]
+    assert unit.time_step(8) / unit.time_step(1) == pytest.approx(8 / lanes, rel=0.1)
+    assert f"full with {lanes}" in printed(capsys)
 
+
+def test_every_launch_of_a_chain_takes_long_enough_to_hide_its_launch(monkeypatch):
+    one = Unit(monkeypatch, 1)
+    for items in (1, 64):
+        steps = lesson_01b.find_steps(lambda steps, items=items: one.launch(items, items, steps), make_queue())
+        assert 1e-3 <= 5e-5 + 1e-9 * steps * items < 2.1e-3
+
+
+def test_groups_of_one_are_not_timed_twice(monkeypatch):
+    one = Unit(monkeypatch, 4)
+    both = lesson_01b.measure_device(one.launch, 4, make_queue())
+    assert [list(each.runs) for each in both] == [[4, 8, 16, 32, 64], [1, 2, 4, 8, 16]]
+    assert [each.groups for each in lesson_01b.measure_device(one.launch, 1, make_queue())] == ["groups of 1"]
+
+
+def test_a_curve_ends_with_the_first_long_launch_and_is_noted(monkeypatch, tmp_path):
     monkeypatch.setenv(records.RECORD, str(tmp_path / "notes"))
     monkeypatch.setattr(lesson_01b.opencl, "name", lambda device: "a device")
     monkeypatch.setattr(lesson_01b, "LONGEST", 0.02)
-    queue, sizes = types.SimpleNamespace(device=None, finish=lambda: None), []
+    sizes = []
 
     def launch(items, group):
         sizes.append((items, group))
         time.sleep(0.03 if items == 4 else 0.0)
 
-    found = lesson_01b.measure_curve("chain", launch, 1e-9, 2, 1_000, queue, 3)
-    assert list(found.speeds) == [1, 2, 4] and set(sizes) == {(1, 1), (2, 2), (4, 2)}
+    found = lesson_01b.measure_addition(launch, 1_000, make_queue())
+    assert list(found.speeds) == [1, 2, 4] and set(sizes) == {(1, 1), (2, 2), (4, 4)}
     noted = records.read_notes(tmp_path / "notes", "01b")
-    assert noted[-1].label == "chain, 4 work-items, groups of 2" and noted[-1].unit == "GFLOP/s"
+    assert noted[-1].label == "addition, 4 work-items, groups of 64" and noted[-1].unit == "GFLOP/s"
     assert found.speeds[4] == pytest.approx(noted[-1].value)
 
 
-def test_a_recorded_curve_stands_beside_the_own(monkeypatch, tmp_path):
+def test_a_recorded_curve_stands_beside_the_own_and_the_launch_is_drawn(monkeypatch, tmp_path):
     machine = records.Machine("A GPU", "gpu", "1", "Linux", {})
     label = curve({}).name
     notes = [records.Note(label(n), 2.0 * n, "GFLOP/s", lesson="01b", date="2026-11-27") for n in (1, 2, 4)]
     records.write(tmp_path / "a.json", machine, notes)
     find, shown = records.find_column, []
     monkeypatch.setattr(records, "find_column", lambda lesson, labels: find(lesson, labels, tmp_path))
-    monkeypatch.setattr(lesson_01b, "show", lambda figure, alt: shown.append(alt))
-    lesson_01b.draw_curves([curve({1: 1.0, 2: 2.0})], "mine")
-    assert "groups of 64, recorded GPU, chain: up to 8 GFLOP/s" in shown[0] and "full with 2" in shown[0]
+    monkeypatch.setattr(lesson_01b, "show", lambda figure, alt: shown.append((alt, figure)))
+    addition = lesson_01b.Curve("addition", "groups of 64", {1: run(1.0), 2: run(1.0)}, {1: 1e-9, 2: 2e-9})
+    lesson_01b.draw_curves([curve({1: 1.0, 2: 2.0}), addition], "mine")
+    alt, figure = shown[0]
+    assert "one group, recorded GPU, chain: up to 8 GFLOP/s" in alt and "full with 2" in alt
+    lines = figure.axes[1].lines
+    assert "as that of 1" in lines[-1].get_label() and len(lines) == 3  # the speeds, the circle, the launch
 
 
 @pytest.mark.parametrize(
@@ -187,34 +262,56 @@ def test_no_lanes_show_where_the_runs_overlap():
 # ------------------------------------------------------------------------------------------------- the roof
 
 
+def case(ratios, intensity=0.25, speed=9.0, spread=0.0):
+    runs = {name: run(ratio, spread) for name, ratio in zip(limits.EXPERIMENTS, ratios, strict=True)}
+    return limits.Case("a kernel", intensity, speed, {limits.BASE: run(1.0, 0.0), **runs})
+
+
 @pytest.mark.parametrize(
-    ("speed", "said"),
+    ("ratios", "name"),
     [
-        (9.0, "90 % of its roof, memory. Memory limits it"),
-        (5.0, "50 % of its roof, memory. Something else limits it"),
-        (12.0, "120 % of its roof, memory. A question"),
-        (10.0, "100 % of its roof, memory. No way was faster here"),
-        (7.5, "no claim"),
-        (11.05, "no claim"),
+        ((0.9, 1.0, 1.0, 1.0), "launch"),
+        ((0.1, 1.1, 2.0, 2.0), "memory"),
+        ((0.1, 2.0, 1.1, 1.1), "too few work-items"),
+        ((0.1, 2.0, 2.0, 1.1), "waiting"),
+        ((0.1, 2.0, 2.0, 2.0), "arithmetic"),
     ],
 )
-def test_what_limits_is_said_by_the_rule_of_the_exercise(capsys, speed, said):
-    dot = lesson_01b.Dot("add", 0.25, run(1.0), speed)
-    lesson_01b.say_what_limits([dot], 40.0, 100.0)
-    assert said in printed(capsys)
+def test_a_limit_is_named_by_the_rule_of_the_exercise(ratios, name):
+    assert case(ratios).name_limits() == {name} == {exercises.decide_limit(*ratios)}
+    assert limits.tabulate_limits([case(ratios)], 40.0, 100.0).rows[0][-1] == f"{name} (90 % of its roof)"
 
 
-def test_the_roof_on_the_right_is_arithmetic_and_the_figure_has_its_dots(capsys, monkeypatch):
-    shown = []
-    monkeypatch.setattr(lesson_01b, "show", lambda figure, alt: shown.append(alt))
-    long = curve({1: 1.0, 2: 95.0})
-    dots = lesson_01b.collect_dots(1_000, 10**6, run(0.01), run(0.1), long, {8: (run(1.0), 99.0)})
-    assert [round(dot.intensity, 3) for dot in dots] == [0.083, 4.0, 250.0, 250.0]
-    assert [dot.work / dot.run.median for dot in dots] == pytest.approx([0.1, 0.32, 4e-6, 99.0])
-    lesson_01b.say_what_limits(dots, 40.0, 100.0)
-    assert "8 chains in each work-item: 99 % of its roof, arithmetic. Arithmetic limits it." in printed(capsys)
-    lesson_01b.draw_roofline(dots, 40.0, 100.0, "a device")
-    assert "a device" in shown[0] and "add, recorded on a GPU: 111 GFLOP/s" in shown[0]
+def test_a_limit_has_no_name_where_the_runs_disagree():
+    doubtful = case((0.1, 1.6, 2.0, 2.0), spread=0.02)
+    assert doubtful.name_limits() == {"memory", "arithmetic"}
+    assert limits.tabulate_limits([doubtful], 40.0, 100.0).rows[0][-1].startswith("no claim: arithmetic or memory")
+
+
+def test_a_speed_above_its_roof_and_memory_far_below_it_are_questions():
+    above = limits.tabulate_limits([case((0.1, 2.0, 2.0, 2.0), speed=12.0)], 40.0, 100.0)
+    assert above.below[-1].startswith("Above 110 % of the roof")
+    below = limits.tabulate_limits([case((0.1, 1.0, 2.0, 2.0), speed=2.0)], 40.0, 100.0)
+    assert below.below[-1].startswith("Called memory below half of the roof: a kernel")
+
+
+def test_five_kernels_are_varied_and_drawn_below_the_roof(capsys, monkeypatch):
+    import pyopencl as cl
+
+    from helpers.devices import opencl
+
+    shown, size = [], 2**14
+    monkeypatch.setattr(limits, "show", lambda figure, alt: shown.append(alt))
+    device = opencl.pick_device()
+    context = cl.Context([device])
+    values = np.full(size, 0.1, np.float32)
+    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+    buffers = [cl.Buffer(context, flags, hostbuf=values) for _ in range(3)]
+    cases = limits.measure_cases(cl.CommandQueue(context), buffers, size)
+    assert [round(each.intensity, 3) for each in cases[:3]] == [0.083, 0.083, 4.0]
+    assert all(set(each.runs) == {limits.BASE, *limits.EXPERIMENTS} for each in cases)
+    limits.draw_roofline(cases, 40.0, [90.0, 100.0], "a device")
+    assert "a device" in shown[0] and "add, half of the arrays, recorded on a GPU: 111 GFLOP/s" in shown[0]
     assert "NVIDIA H100" in printed(capsys)
 
 

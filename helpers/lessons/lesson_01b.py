@@ -5,56 +5,61 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import functools
-import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from helpers.devices import opencl
 from helpers.devices.host import cpu_name
-from helpers.errors import wrap
 from helpers.lessons.lesson_01b_exercises import (  # noqa: F401  (the notebook calls the checks)
-    QUESTION,
-    ROOF,
     accepted,
     check_clock,
     check_roof,
     check_two,
     compute_chain,
-    compute_intensities,
-    compute_roof,
-    decide_limit,
     functions,
 )
 from helpers.measure import records, timing
-from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, SKY, figure, show
-from helpers.measure.tables import MISSING, Table, format_number
+from helpers.measure.plots import BLUE, GREEN, ORANGE, SKY, figure, show
+from helpers.measure.tables import Table, format_number
 
 if TYPE_CHECKING:
     import pyopencl as cl
     from matplotlib.axes import Axes
 
+    Label = TypeVar("Label", bound=Hashable)
     Launch = Callable[[int, int], object]  # queues a kernel; takes the work-items and the size of a work-group
-    Chains = dict[int, tuple[timing.Measurement, float]]  # by chains in a work-item: the runs, the median's GFLOP/s
+    LaunchSteps = Callable[[int, int, int], object]  # likewise, and the steps of a chain
+    Chains = dict[int, tuple[timing.Measurement, float]]  # by chains in a work-item: the runs, the fastest's GFLOP/s
 
 
 LESSON = "01b"
 FULL = 0.8  # a device counts as full from this share of the best speed of a curve
-LONGEST = 0.1  # seconds; a curve ends with the first launch that takes longer
-DATA_SHEET = "NVIDIA H100 SXM, published", 67_000.0, 3_350.0  # GFLOP/s in float32 and GB/s of NVIDIA's data sheet
+LONGEST = 0.1  # seconds; the addition's curve ends with the first launch that takes longer
+ENOUGH_TIME, MOST_STEPS = 1e-3, 2**20  # seconds that a launch of `chain` shall take, and its steps at most
+ROUNDS, SECONDS = 15, 3.0  # short launches take turns for so many rounds; after so many seconds no more begin
 
 
 # ---------------------------------------------------------------------------------------------- what it measures
 
 
-def compare_clocks(launch: Callable[[], object], queue: cl.CommandQueue, repeats: int) -> None:
-    """Print what `timing.measure` says of a launch, and the learner's clock where it is right."""
-    print(timing.measure(launch, label="addition", device=opencl.name(queue.device), on=queue, repeats=repeats))
+def compare_clocks(launch: Callable[[], object], queue: cl.CommandQueue, repeats: int, moved: int) -> None:
+    """Print what `timing.measure` says of a launch, and the learner's clock where it is right, with both bandwidths.
+
+    Args:
+        launch: queues the kernel.
+        queue: of the device.
+        repeats: runs that count.
+        moved: bytes of one run.
+    """
+    run = timing.measure(launch, label="addition", device=opencl.name(queue.device), on=queue, repeats=repeats)
+    print(run, f"{moved / run.median / 1e9:,.3g} GB/s", sep="\n")
     if "clock" in functions:
-        print(f"your clock: {timing.duration(float(np.median(functions['clock'](launch, queue, repeats))))}")
+        own = float(np.median(functions["clock"](launch, queue, repeats)))
+        print(f"your clock: {timing.duration(own)}, {moved / own / 1e9:,.3g} GB/s")
 
 
 @dataclass(frozen=True)
@@ -62,9 +67,10 @@ class Curve:
     """How fast a kernel is with more and more work-items."""
 
     kernel: str  # its name for people
-    group: int  # the size of a work-group
+    groups: str  # how the work-items are grouped, in words
     runs: Mapping[int, timing.Measurement]  # by the number of work-items
-    speeds: Mapping[int, float]  # the median of the runs, in GFLOP/s
+    speeds: Mapping[int, float]  # of the fastest run, in GFLOP/s
+    steps: Mapping[int, int] = dataclasses.field(default_factory=dict)  # of each launch; empty for the addition
 
     @property
     def best(self) -> float:
@@ -78,33 +84,107 @@ class Curve:
 
     def name(self, items: int) -> str:
         """Return what a record calls the speed with this number of work-items."""
-        return f"{self.kernel}, {items:,} work-items, groups of {self.group}"
+        return f"{self.kernel}, {items:,} work-items, {self.groups}"
+
+    def time_step(self, items: int) -> float:
+        """Return the seconds in which all work-items make one step, in the fastest run."""
+        return min(self.runs[items].seconds) / self.steps[items]
 
 
-def measure_curve(
-    kernel: str, launch: Launch, work: float, group: int, most: int, queue: cl.CommandQueue, repeats: int
-) -> Curve:
-    """Time a kernel with 1, 2, 4, ... work-items, until a launch takes LONGEST seconds, and note each speed.
+def find_steps(launch: Callable[[int], object], queue: cl.CommandQueue) -> int:
+    """Return for how many steps, a power of two, a launch takes ENOUGH_TIME; at most MOST_STEPS.
+
+    A launch as long as this spends little of its time on being launched. A longer one would more often have to share
+    its core with other programs.
 
     Args:
-        kernel: its name for people.
-        launch: queues it; takes the work-items and the size of a work-group.
-        work: 10**9 operations of one work-item.
-        group: the size of a work-group; smaller where there are fewer work-items.
-        most: work-items, at most.
+        launch: queues the kernel; takes the steps.
         queue: of the device.
-        repeats: runs of each launch.
     """
-    device, curve = opencl.name(queue.device), Curve(kernel, group, {}, {})
+    steps = 2**8
+    while steps < MOST_STEPS:
+        run = timing.measure(functools.partial(launch, steps), device="", on=queue, repeats=5, warmup=0)
+        if min(run.seconds) >= ENOUGH_TIME:
+            break
+        steps *= 2
+    return steps
+
+
+def take_turns(ways: Mapping[Label, Callable[[], object]], queue: cl.CommandQueue) -> dict[Label, timing.Measurement]:
+    """Time short launches in ROUNDS rounds, fewer where they would take longer than SECONDS."""
+    return timing.measure_interleaved(ways, opencl.name(queue.device), ROUNDS, 2, on=queue, seconds=SECONDS)
+
+
+def measure_chain_curve(groups: str, launch: LaunchSteps, sizes: Mapping[int, int], queue: cl.CommandQueue) -> Curve:
+    """Time `chain` with more and more work-items, every launch with the steps that `find_steps` gives it.
+
+    Args:
+        groups: how the work-items are grouped, in words.
+        launch: queues it; takes the work-items, the size of a work-group and the steps.
+        sizes: for each number of work-items the size of a work-group.
+        queue: of the device.
+    """
+    steps = {items: find_steps(functools.partial(launch, items, size), queue) for items, size in sizes.items()}
+    ways = {items: functools.partial(launch, items, size, steps[items]) for items, size in sizes.items()}
+    runs = take_turns(ways, queue)
+    works = {items: 2e-9 * items * steps[items] for items in runs}
+    curve = Curve("chain", groups, runs, {n: work / min(runs[n].seconds) for n, work in works.items()}, steps)
+    for items in runs:
+        note_fastest(runs[items], works[items], curve.name(items))
+    return curve
+
+
+def note_fastest(run: timing.Measurement, work: float, label: str, amount: str = "") -> None:
+    """Note the GFLOP/s of the fastest run for a record; `work` is in 10**9 operations."""
+    speed, count = work / min(run.seconds), len(run.seconds)
+    records.add_note(records.Note(label, speed, "GFLOP/s", run.device, amount, runs=count, remark="the fastest run"))
+
+
+def measure_unit(launch: LaunchSteps, queue: cl.CommandQueue) -> Curve:
+    """Time one work-group, on one compute unit, with 1, 2, 4, ... work-items, and print some of its steps."""
+    most = min(1_024, queue.device.max_work_group_size)
+    sizes = {2**power: 2**power for power in range(most.bit_length())}
+    unit = measure_chain_curve("one group", launch, sizes, queue)
+    print(f"1 work-item: a step takes {timing.duration(unit.time_step(1))}, {format_number(unit.speeds[1])} GFLOP/s")
+    for items in sorted(({8, 16, 64, unit.full} & set(unit.runs)) - {1}):
+        step, ratio = unit.time_step(items), unit.time_step(items) / unit.time_step(1)
+        text = f"{items:,} work-items: a step takes {timing.duration(step)}, {format_number(ratio, 2)} times that of 1"
+        print(f"{text}, {format_number(unit.speeds[items])} GFLOP/s")
+    print(f"This unit is full with {unit.full:,}.")
+    return unit
+
+
+def measure_device(launch: LaunchSteps, group: int, queue: cl.CommandQueue) -> list[Curve]:
+    """Time 1, 2, 4, ... work-groups of the size that fills a unit, and as many of 1 if that is another size."""
+    counts = [2**power for power in range((8 * queue.device.max_compute_units).bit_length())]
+    ways = {"full groups": group, "groups of 1": 1} if group > 1 else {"groups of 1": 1}
+    return [
+        measure_chain_curve(name, launch, {count * size: size for count in counts}, queue)
+        for name, size in ways.items()
+    ]
+
+
+def measure_addition(launch: Launch, most: int, queue: cl.CommandQueue) -> Curve:
+    """Time an addition of 1, 2, 4, ... elements, at most `most`, until a launch takes LONGEST seconds.
+
+    Args:
+        launch: queues it; takes the work-items and the size of a work-group, which is at most 64.
+        most: work-items.
+        queue: of the device.
+    """
+    device, curve = opencl.name(queue.device), Curve("addition", "groups of 64", {}, {})
     runs, speeds = dict(curve.runs), dict(curve.speeds)
     for items in (2**power for power in range(most.bit_length())):
-        size = min(items, group)
-        run = timing.measure(functools.partial(launch, items, size), device=device, on=queue, repeats=repeats, warmup=1)
-        runs[items], speeds[items] = run, work * items / run.median
-        records.add_run(run, "GFLOP/s", work * items, label=curve.name(items))
+        way = functools.partial(launch, items, min(items, 64))
+        run = timing.measure(way, device=device, on=queue, repeats=ROUNDS, warmup=1)
+        runs[items], speeds[items] = run, 1e-9 * items / min(run.seconds)
+        note_fastest(run, 1e-9 * items, curve.name(items))
         if run.median > LONGEST:
             break
-    return dataclasses.replace(curve, runs=runs, speeds=speeds)
+    found = dataclasses.replace(curve, runs=runs, speeds=speeds)
+    for items in sorted({1, 1_024} & set(runs)):
+        print(f"{items:,} addition{'s' if items > 1 else ''}: {timing.duration(min(runs[items].seconds))}")
+    return found
 
 
 def write_chains(count: int) -> str:
@@ -123,13 +203,13 @@ __kernel void chains(__global const float *x, __global float *out, const int ste
 """
 
 
-def measure_chains(queue: cl.CommandQueue, x: cl.Buffer, out: cl.Buffer, steps: int, repeats: int) -> Chains:
+def measure_chains(queue: cl.CommandQueue, x: cl.Buffer, out: cl.Buffer, steps: int) -> Chains:
     """Time 1, 2, 4 and 8 chains in each work-item, two by the learner's kernel where it is right, and note them.
 
     Every launch has a work-group of 64 for each compute unit.
 
     Returns:
-        For each number of chains what was measured, and the GFLOP/s of the median.
+        For each number of chains what was measured, and the GFLOP/s of the fastest run.
     """
     import pyopencl as cl
 
@@ -138,11 +218,11 @@ def measure_chains(queue: cl.CommandQueue, x: cl.Buffer, out: cl.Buffer, steps: 
         source, name = (accepted["two"], "two") if count == 2 and accepted else (write_chains(count), "chains")
         kernel = cl.Kernel(opencl.build(queue.context, source), name)
         ways[count] = lambda kernel=kernel: kernel(queue, (items,), (64,), x, out, np.int32(steps))
-    timed, found = timing.measure_interleaved(ways, opencl.name(queue.device), repeats, warmup=2, on=queue), {}
+    timed, found = take_turns(ways, queue), {}
     for count, run in timed.items():
         work = 2e-9 * steps * items * count
-        records.add_run(run, "GFLOP/s", work, f"{items:,} work-items", _name_chains(count))
-        found[count] = run, work / run.median
+        note_fastest(run, work, _name_chains(count), f"{items:,} work-items")
+        found[count] = run, work / min(run.seconds)
     return found
 
 
@@ -157,9 +237,7 @@ def tabulate_chains(found: Chains) -> Table:
         gain = f"{speed / found[1][1]:.2g} times"
         rows.append((_name_chains(count), f"{format_number(speed)} GFLOP/s", gain, timing.duration(run.spread)))
     whose = "2 chains: the kernel is yours." if accepted else "2 chains: a kernel of the lesson's."
-    if accepted and found[2][1] < 1.6 * found[1][1]:
-        whose += " It gains little: do both chains take a step in each round of the same loop?"
-    table = records.add_column(Table(rows, ("", "here", "beside 1 chain", "spread of the time")), LESSON)
+    table = records.add_column(Table(rows, ("", "here, fastest run", "beside 1 chain", "spread of the time")), LESSON)
     return dataclasses.replace(table, below=(*table.below, whose))
 
 
@@ -247,134 +325,55 @@ def copy_and_add(
 
 
 def draw_curves(curves: Sequence[Curve], device: str) -> None:
-    """Draw speed against work-items, a panel for each kernel, and beside them what was recorded on a GPU."""
+    """Draw speed against work-items, a panel for each kernel, what the launch allows, and what a GPU reached."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    looks, words = {64: (BLUE, "o", "-"), 1: (ORANGE, "s", "--")}, []
+    looks, words = {"one group": (SKY, "^"), "full groups": (BLUE, "o"), "groups of 1": (ORANGE, "s")}, []
     kernels = list(dict.fromkeys(curve.kernel for curve in curves))
     title = f"How many work-items until it is full? {device}"
-    with figure(7.5, 2.6 * len(kernels) + 0.5, title, nrows=len(kernels), sharex=True, squeeze=False) as (drawn, axes):
+    with figure(7.5, 2.6 * len(kernels) + 0.5, title, nrows=len(kernels), squeeze=False) as (drawn, axes):
         for panel, kernel in zip(axes[:, 0], kernels, strict=True):
             for curve in (each for each in curves if each.kernel == kernel):
-                color, marker, line = looks[curve.group]
-                label = f"groups of {curve.group}"
-                panel.plot(*_split(curve.speeds), color=color, marker=marker, ms=4, ls=line, label=label)
+                color, marker = looks.get(curve.groups, (GREEN, "D"))
+                panel.plot(*_split(curve.speeds), color=color, marker=marker, ms=4, label=curve.groups)
                 panel.plot(curve.full, curve.speeds[curve.full], "o", mfc="none", mec=color, ms=13, mew=2)
-                words.append(f"{curve.kernel}, {label}: full with {curve.full:,}, {format_number(curve.best)} GFLOP/s")
-                words += _draw_recorded(panel, curve)
-            panel.set(title=kernel, ylabel="GFLOP/s", xscale="log", yscale="log")
+                words.append(f"{kernel}, {curve.groups}: full with {curve.full:,}, {format_number(curve.best)} GFLOP/s")
+                words += _draw_recorded(panel, curve, color)
+                if not curve.steps:
+                    words.append(_draw_launch(panel, curve))
+            panel.set(
+                title=kernel, xlabel="work-items (large circle: full)", ylabel="GFLOP/s", xscale="log", yscale="log"
+            )
             low, high = panel.get_ylim()
             digits = (1, 1.5, 2, 3, 5, 7) if high < 10 * low else (1, 2, 5) if high < 300 * low else (1,)
             panel.yaxis.set_major_locator(LogLocator(subs=digits))
             panel.yaxis.set_minor_formatter(NullFormatter())
             panel.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            panel.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
             panel.legend(fontsize=9, loc="lower right")
-        axes[-1, 0].set_xlabel("work-items (large circle: full)")
-        axes[-1, 0].xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     show(drawn, f"{title}. {'. '.join(words)}.")
+
+
+def _draw_launch(panel: Axes, curve: Curve) -> str:
+    """Draw the speed if each launch took as long as that of 1 work-item; return it in words."""
+    floor = min(curve.runs[1].seconds)
+    fast = {items: 1e-9 * items / floor for items in curve.runs if items == 1 or 1e-9 * items / floor <= 2 * curve.best}
+    label = f"if every launch took {timing.duration(floor)}, as that of 1"
+    panel.plot(*_split(fast), color="black", ls="--", label=label)
+    return label
 
 
 def _split(points: Mapping[int, float]) -> tuple[list[int], list[float]]:
     return list(points), list(points.values())
 
 
-def _draw_recorded(panel: Axes, curve: Curve) -> list[str]:
-    """Draw what a GPU reached with the groups of this curve; return it in words, nothing where it is not recorded."""
+def _draw_recorded(panel: Axes, curve: Curve, color: str) -> list[str]:
+    """Draw what a GPU reached with such groups, dotted; return it in words, nothing where it is not recorded."""
     labels = {items: curve.name(items) for items in (2**power for power in range(31))}
     column = records.find_column(LESSON, labels.values())
     found = {items: column.notes[label].value for items, label in labels.items() if label in column.notes}
-    name = f"groups of {curve.group}, recorded GPU"
     if not found:
-        panel.plot([], [], " ", label=f"{name}: {MISSING}")
         return []
-    panel.plot(*_split(found), color=GREEN if curve.group > 1 else PINK, ls=":", marker=".", label=name)
+    name = f"{curve.groups}, recorded GPU"
+    panel.plot(*_split(found), color=color, ls=":", marker=".", label=name)
     return [f"{name}, {curve.kernel}: up to {format_number(max(found.values()))} GFLOP/s"]
-
-
-class Dot(NamedTuple):
-    """A kernel below the roofline."""
-
-    label: str
-    intensity: float  # operations for each byte
-    run: timing.Measurement
-    work: float  # 10**9 operations of one run
-
-
-def collect_dots(
-    steps: int, elements: int, add: timing.Measurement, short: timing.Measurement, curve: Curve, chains: Chains
-) -> list[Dot]:
-    """Return the lesson's four kernels as dots.
-
-    Args:
-        steps: of the long chain.
-        elements: of the addition and of the short chain, of 16 steps.
-        add: the runs of the addition.
-        short: the runs of the short chain.
-        curve: of the long chain; its best launch counts.
-        chains: what `measure_chains` found; 8 chains in each work-item count.
-    """
-    best = max(curve.speeds, key=curve.speeds.__getitem__)
-    many, speed = chains[8]
-    works = (1e-9 * elements, 32e-9 * elements, 2e-9 * steps * best)
-    named = zip(compute_intensities(steps).items(), (add, short, curve.runs[best]), works, strict=True)
-    dots = [Dot(label, intensity, run, work) for (label, intensity), run, work in named]
-    return [*dots, Dot(_name_chains(8), 2 * steps / 8, many, speed * many.median)]
-
-
-def draw_roofline(dots: Sequence[Dot], bandwidth: float, peak: float, device: str) -> None:
-    """Draw this device's roof and the learner's kernels, the published roof of a GPU and what was recorded on one.
-
-    Args:
-        dots: the kernels.
-        bandwidth: the best that was seen, in GB/s.
-        peak: the best that was seen, in GFLOP/s.
-        device: its name.
-    """
-    title, words = f"What does the roof allow? {device}", []
-    grid = np.geomspace(0.03, 2 * max(dot.intensity for dot in dots))
-    name, published_peak, published_bandwidth = DATA_SHEET
-    column = records.find_column(LESSON, ["kernel", *(dot.label for dot in dots)])
-    with figure(7.5, 4.4, title) as (drawn, axes):
-        axes.plot(grid, np.minimum(bandwidth * grid, peak), color="black", lw=2, label="the roof here")
-        axes.plot(grid, np.minimum(published_bandwidth * grid, published_peak), color=GREY, ls=":", label=name)
-        for dot, (color, marker) in zip(dots, ((BLUE, "o"), (ORANGE, "s"), (SKY, "^"), (GREEN, "D")), strict=False):
-            speed = dot.work / dot.run.median
-            axes.plot(dot.intensity, speed, marker, color=color, ms=8, label=dot.label)
-            words.append(f"{dot.label}: {dot.intensity:.2g} operations for each byte, {format_number(speed)} GFLOP/s")
-            recorded = column.get("kernel") / 12 if dot.label == "add" else column.get(dot.label)
-            if not math.isnan(recorded):
-                axes.plot(dot.intensity, recorded, marker, mfc="none", mec=color, ms=8, label=f"{dot.label}, recorded")
-                words.append(f"{dot.label}, recorded on a GPU: {format_number(recorded)} GFLOP/s")
-        axes.set(xscale="log", yscale="log", xlabel="operations for each byte", ylabel="GFLOP/s")
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-        axes.legend(fontsize=9)
-    show(drawn, f"{title} {'; '.join(words)}.")
-    missing = [dot.label for dot in dots if dot.label != "add" and dot.label not in column.notes]
-    lines = [*column.below, *([f"{MISSING} on a GPU: {'; '.join(missing)}."] if missing else [])]
-    print(*map(wrap, lines), sep="\n")
-
-
-def say_what_limits(dots: Sequence[Dot], bandwidth: float, peak: float) -> None:
-    """Print for each kernel what the rule of exercise 3 says if it says the same of the middle half of its runs.
-
-    The rule is the learner's own where it is right. Each speed is noted for a record.
-    """
-    print("The rule is yours." if "limit" in functions else "The rule is the lesson's.")
-    for dot in dots:
-        records.add_run(dot.run, "GFLOP/s", dot.work, label=dot.label)
-        roof = functions.get("roof", compute_roof)(dot.intensity, bandwidth, peak)
-        side = "memory" if dot.intensity * bandwidth < peak else "arithmetic"
-        shares = [dot.work / seconds / roof for seconds in (dot.run.median, *reversed(dot.run.quartiles))]
-        verdicts = {functions.get("limit", decide_limit)(share * roof, roof) for share in shares}
-        middle, low, high = (format_number(100 * share, 2) for share in shares)
-        text = f"{dot.label}: {middle} % of its roof, {side}."
-        if math.isclose(shares[0], 1.0):
-            text += f" No way was faster here, so this {'moved the most' if side == 'memory' else 'is the peak'}."
-        elif len(verdicts) > 1:
-            text += f" The middle half of the runs has {low} to {high} %: no claim."
-        elif verdicts == {QUESTION}:
-            text += " A question: what was not counted, or what disturbed the measurement of the roof?"
-        else:
-            text += f" {side.capitalize()} limits it." if verdicts == {ROOF} else " Something else limits it."
-        print(wrap(text))

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import math
+import numbers
+import re
 import sys
 import time
+import timeit
 import types
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from helpers.devices import opencl
-from helpers.judge import checks, kernel_checks
+from helpers.devices.kernel_text import KernelError
+from helpers.judge import checks, kernel_checks, opencl_recorder
 from helpers.judge.checks import NotDone, NotYet
 from helpers.measure import timing
 
 accepted: dict[str, str] = {}  # the learner's kernels that a check called right, by name
 functions: dict[str, Callable] = {}  # likewise, the learner's functions
 
-ROOF, ELSE, QUESTION = "roof", "something else", "question"
-LEAST, MOST = 0.75, 1.1  # shares of the roof between which the roof is the limit
+LAUNCH, MEMORY, ITEMS, WAITING, ARITHMETIC = "launch", "memory", "too few work-items", "waiting", "arithmetic"
+CHEAP = 1.5  # twice the work that takes less than this many times as long was not what limited the kernel
 
 
 @checks.print_verdict
@@ -98,12 +102,19 @@ def _replace_clocks(function: Callable[..., object], queue: SlowQueue) -> Genera
     swaps = {id(value): vars(fake)[name] for name, value in vars(time).items() if vars(fake)[name] is not value}
     swaps |= {id(time): fake, id(cl.wait_for_events): lambda _: queue.finish()}
     places = [getattr(function, "__globals__", {}), vars(timing), sys.modules, vars(cl)]
+    places.append(vars(timeit))
     before = [(place, name, value) for place in places for name, value in list(place.items()) if id(value) in swaps]
+    timers: list[types.FunctionType] = [timeit.Timer.__init__, timeit.timeit, timeit.repeat]  # keep a clock as default
+    defaults = [timer.__defaults__ for timer in timers]
     try:
         for place, name, value in before:
             place[name] = swaps[id(value)]
+        for timer, values in zip(timers, defaults, strict=True):
+            timer.__defaults__ = tuple(swaps.get(id(value), value) for value in values or ())
         yield
     finally:
+        for timer, values in zip(timers, defaults, strict=True):
+            timer.__defaults__ = values
         for place, name, value in before:
             place[name] = value
 
@@ -121,6 +132,7 @@ def judge_two(source: str) -> str:
     kernel_checks.expect_parameters(kernel, ("float[]", "float[]", "int"))
     for items, group in ((4, 4), (6, 2)):
         _judge_trace(kernel, items, group)
+    _judge_loops(kernel)
     launches = [(1, 1, 1), (4, 2, 4), (64, 7, 64), (192, 33, 16), (1_000, 2, 8)]
     for launch in launches:
         _judge_values(kernel, *launch)
@@ -142,9 +154,61 @@ def _judge_trace(kernel: opencl.Kernel, items: int, group: int) -> None:
         raise NotYet(f"{launch}: {found}. Two reads before the loop and two writes after it are enough.")
     for item in range(items):
         own = [touch for touch in traced.touches if touch.item == item]
+        strange = sorted({touch.index for touch in own} - {item, item + items})
+        if strange:
+            computes = f"It computes elements {item} and {item + items}: i and i + `items`."
+            raise NotYet(f"{launch}: work-item {item} touches element {strange[0]}. {computes}")
         written = [number for number, touch in enumerate(own) if touch.writes]
         if written and any(touch.reads for touch in own[written[0] :]):
             raise NotYet(f"{launch}: work-item {item} begins its second chain when the first one is done.")
+
+
+def _judge_loops(kernel: opencl.Kernel) -> None:
+    """Refuse a kernel whose loops make more than one round for each step: its chains take turns.
+
+    A copy of the kernel reads one more element of its input at each round of each loop, behind those that it computes,
+    and the recorder notes these reads. Nothing is said of a kernel of which no such copy can be recorded.
+    """
+    short, long = 8, 24
+    counted = {steps: _count_rounds(kernel, steps) for steps in (short, long)}
+    growing = {loop for loop, places in counted[long].items() if len(places) > len(counted[short].get(loop, ()))}
+    long_rounds, rounds = {loop: counted[long][loop] for loop in growing}, 0
+    for loop, places in long_rounds.items():
+        is_inner = any(other[0] < places[0] < other[-1] for name, other in long_rounds.items() if name != loop)
+        rounds += 0 if is_inner else len(places) - len(counted[short].get(loop, ()))
+    if rounds > long - short:
+        found = f"for {long - short} more steps, the loops of your kernel make {rounds} more rounds"
+        raise NotYet(f"{found}: one chain waits while the other takes steps. Let both take a step in each round.")
+
+
+def _count_rounds(kernel: opencl.Kernel, steps: int) -> dict[int, list[int]]:
+    """Return for each loop, by its place in the source, after how many accesses each of its rounds began."""
+    name = kernel.parameters[0].name
+    marked, loops = _mark_rounds(opencl.without_comments(kernel.source), name)
+    arrays = [np.full(2 + loops, value, np.float32) for value in (0.1, 0.0)]
+    try:
+        copy = opencl.Kernel(marked, kernel.name, kernel.device, kernel.options)
+        traced = opencl_recorder.record(copy, [1], [1], [*arrays, np.int32(steps)])
+    except (KernelError, opencl_recorder.NotJudged, opencl_recorder.NotTraceable):
+        return {}
+    rounds: dict[int, list[int]] = {}
+    for touch in traced.touches:
+        if touch.array == name and touch.index >= 2:
+            rounds.setdefault(touch.index - 2, []).append(touch.place)
+    return rounds
+
+
+def _mark_rounds(source: str, name: str) -> tuple[str, int]:
+    """Return a source whose n-th loop reads element n + 2 of the array `name` in its condition, and how many it has."""
+    found = list(re.finditer(r"\b(for|while)\s*\(", source))
+    for number, loop in reversed(list(enumerate(found))):
+        end = opencl.closing_bracket(source, loop.end() - 1)
+        parts = source[loop.end() : end].split(";")
+        condition = parts[1 if loop[1] == "for" else 0] if len(parts) in (1, 3) else ""
+        marked = f"({name}[{number + 2}] < 2) && ({condition.strip() or 1})"
+        parts[1 if loop[1] == "for" and len(parts) == 3 else 0] = marked
+        source = f"{source[: loop.end()]}{';'.join(parts)}{source[end:]}"
+    return source, len(found)
 
 
 def _judge_values(kernel: opencl.Kernel, items: int, steps: int, group: int) -> None:
@@ -176,35 +240,39 @@ def compute_chain(x: np.ndarray, steps: int) -> np.ndarray:
 
 @checks.print_verdict
 def check_roof(
-    intensities: Mapping[str, object], roof: Callable[..., float], limit: Callable[..., str], steps: int
+    intensities: Mapping[str, object], roof: Callable[..., float], limit: Callable[..., str]
 ) -> Iterator[str]:
     """Lesson 01b, exercise 3: operations for each byte of three kernels, the roof above each, and the verdict.
 
     Args:
         intensities: the learner's, by the names of `compute_intensities`.
         roof: the learner's; takes an intensity, GB/s and GFLOP/s.
-        limit: the learner's; takes a speed and the roof above it.
-        steps: of the long chain.
+        limit: the learner's; takes what `decide_limit` takes.
     """
-    wanted = compute_intensities(steps)
+    wanted = compute_intensities()
     if isinstance(intensities, Mapping) and all(intensities.get(name) is ... for name in wanted):
         raise NotDone("none of the three intensities is there yet.")
     for name, expected in wanted.items():
         actual = intensities.get(name) if isinstance(intensities, Mapping) else None
-        right = isinstance(actual, int | float | np.number) and math.isclose(actual, expected, rel_tol=1e-3)
+        right = isinstance(actual, numbers.Real) and math.isclose(float(actual), expected, rel_tol=1e-3)
         if not right:
             hint = "Count the operations of one element, and the bytes that are read and written for it"
-            turned = isinstance(actual, int | float | np.number) and math.isclose(actual * expected, 1, rel_tol=1e-3)
+            turned = isinstance(actual, numbers.Real) and math.isclose(float(actual) * expected, 1, rel_tol=1e-3)
             raise NotYet(
                 f"intensity of {name!r}: came {checks.short(actual)}. {'It is upside down' if turned else hint}."
             )
 
     def draw_roofs(rng: np.random.Generator) -> list[tuple]:
-        return [(0.25, 40.0, 100.0), (8.0, 40.0, 100.0), (2.5, 40.0, 100.0), *rng.uniform(0.1, 99, (8, 3)).tolist()]
+        on_both_sides = [(0.25, 400.0, 50.0), (0.5, 40.0, 100.0), (3.0, 20.0, 100.0), (8.0, 40.0, 100.0)]
+        intensities, peaks = 10 ** rng.uniform(-1, 1.5, 12), rng.uniform(10, 99, 12)
+        ridges = 10 ** rng.uniform(-1, 1, 12)  # the intensity at which both limits are the same
+        drawn = zip(intensities, peaks / ridges, peaks, strict=True)
+        return [(0.25, 40.0, 100.0), *on_both_sides, *(tuple(map(float, case)) for case in drawn)]
 
     def draw_limits(rng: np.random.Generator) -> list[tuple]:
-        shares = [*rng.uniform(0.1, 0.74, 4), 0.746, 0.7501, *rng.uniform(0.76, 1.09, 4), *rng.uniform(1.11, 2, 3)]
-        return [(6.0, 8.0), (8.75, 8.0), (9.0, 8.0), *((float(share * 400), 400.0) for share in shares)]
+        given = [(0.5, 1.0, 1.0, 1.0), (0.49, 1.49, 1.0, 1.0), (0.1, 1.5, 1.49, 1.0), (0.1, 1.5, 1.5, 1.49)]
+        drawn = np.column_stack([rng.uniform(0, 0.7, 24), rng.uniform(1, 2.2, (24, 3))])
+        return [(0.1, 2.0, 1.9, 1.1), (0.2, 1.5, 1.5, 1.5), *given, *(tuple(case) for case in drawn.tolist())]
 
     yield "three intensities"
     yield checks.judge_function(roof, compute_roof, draw_roofs)
@@ -212,9 +280,9 @@ def check_roof(
     functions.update(roof=roof, limit=limit)
 
 
-def compute_intensities(steps: int) -> dict[str, float]:
-    """Return the operations for each byte of the kernels `add` and `chain`, this one with 16 and with `steps` steps."""
-    return {"add": 1 / 12, "chain, 16 steps": 2 * 16 / 8, f"chain, {steps:,} steps": 2 * steps / 8}
+def compute_intensities() -> dict[str, float]:
+    """Return the operations for each byte of the kernels `add` and `chain`, this one with 16 and with 1,000 steps."""
+    return {"add": 1 / 12, "chain, 16 steps": 2 * 16 / 8, "chain, 1,000 steps": 2 * 1_000 / 8}
 
 
 def compute_roof(intensity: float, bandwidth: float, peak: float) -> float:
@@ -228,8 +296,16 @@ def compute_roof(intensity: float, bandwidth: float, peak: float) -> float:
     return min(intensity * bandwidth, peak)
 
 
-def decide_limit(speed: float, roof: float) -> str:
-    """Return what the rule of exercise 3 says of a speed below its roof, both in one unit."""
-    if speed > MOST * roof:
-        return QUESTION
-    return ROOF if speed >= LEAST * roof else ELSE
+def decide_limit(launch: float, operations: float, items: float, chains: float) -> str:
+    """Return what limits a kernel, by the rule of exercise 3.
+
+    Args:
+        launch: the time of a launch of one work-item, divided by the kernel's own time; likewise of the kernel with ...
+        operations: ... twice the operations for the same bytes.
+        items: ... twice the work-items.
+        chains: ... twice the chains in each work-item.
+    """
+    if launch >= 0.5:
+        return LAUNCH
+    ratios = {MEMORY: operations, ITEMS: items, WAITING: chains}
+    return next((name for name, ratio in ratios.items() if ratio < CHEAP), ARITHMETIC)
