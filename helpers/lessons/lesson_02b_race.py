@@ -219,6 +219,10 @@ def count_threads(bench: MatmulBenchmark) -> int:
     return min(cores, bench.queue.device.max_compute_units) if opencl.kind(bench.queue.device) == "cpu" else cores
 
 
+def _name_owner(bench: MatmulBenchmark) -> str:
+    return "OpenCL" if opencl.kind(bench.queue.device) == "cpu" else "the processor"
+
+
 def find_opponents(bench: MatmulBenchmark) -> dict[str, Callable[[], object]]:
     """Return a product for each library that is here: NumPy, CLBlast, on an NVIDIA GPU cuBLAS."""
     from threadpoolctl import ThreadpoolController
@@ -317,7 +321,7 @@ def describe_race(bench: MatmulBenchmark, label: str, peak: float) -> tuple[Tabl
     twin, names = f"{label}, once more", [name for name in bench.runs if name in ("NumPy", ALONE, "CLBlast", "cuBLAS")]
     best = max(names, key=bench.gflops)
     speed, share = bench.gflops(label), math.nan
-    print(f"NumPy has {count_threads(bench)} threads, as many as OpenCL has cores, or the processor beside a GPU.")
+    print(f"NumPy has {count_threads(bench)} threads, one for each core that {_name_owner(bench)} has.")
     excess = published.describe_excess(bench.device, speed, "GFLOP/s")
     if excess or speed > peak:
         print(wrap(f"refused: {format_number(speed)} GFLOP/s. {excess or describe_impossible(speed, peak)}"))
