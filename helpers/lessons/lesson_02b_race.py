@@ -321,7 +321,7 @@ def describe_race(bench: MatmulBenchmark, label: str, peak: float) -> tuple[Tabl
     twin, names = f"{label}, once more", [name for name in bench.runs if name in ("NumPy", ALONE, "CLBlast", "cuBLAS")]
     best = max(names, key=bench.gflops)
     speed, share = bench.gflops(label), math.nan
-    print(f"NumPy has {count_threads(bench)} threads, one for each core that {_name_owner(bench)} has.")
+    print(f"Threads of NumPy: {count_threads(bench)}, one for each core that {_name_owner(bench)} has.")
     excess = published.describe_excess(bench.device, speed, "GFLOP/s")
     if excess or speed > peak:
         print(wrap(f"refused: {format_number(speed)} GFLOP/s. {excess or describe_impossible(speed, peak)}"))
