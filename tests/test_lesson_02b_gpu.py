@@ -88,14 +88,11 @@ BY_HAND = {
 }
 
 
-def test_it_asks_for_no_more_than_it_must(monkeypatch):
+def test_it_asks_for_no_more_than_it_must():
     assert count_needed(LARGE) == lesson_02b_gpu.compute_fewest(LARGE) == BY_HAND
     of_128 = count_needed(LARGE, 128)
     assert of_128 == lesson_02b_gpu.compute_fewest(LARGE, 128)
     assert (of_128["lines of A"], of_128["lines of B"], of_128["lines of C"]) == (128, 32, 512)
-    monkeypatch.setattr(lesson_02b_gpu, "count_needed", lambda *_: count_needed(LARGE))
-    rows = lesson_02b_gpu.tabulate_counts(LARGE).rows
-    assert [row[0] for row in rows] == list(BY_HAND) and all(counted == fewest for _, counted, fewest in rows)
 
 
 LONG = [shape for shape in SHAPES if shape.depth * shape.sums > 64]  # more accesses of a work-item than are listed

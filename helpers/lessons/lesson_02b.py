@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,6 +49,10 @@ __kernel void product(__global const float *a, __global const vector *b, __globa
     }
 }
 """
+
+# How a kernel asks its compiler to unroll a loop (clang's pragma; OpenCL C 3.0, section 6.13.10.2).
+UNROLL = re.compile(r"#pragma +unroll\b.*|__attribute__ *\(\( *(?:__)?opencl_unroll_hint(?:__)?(?: *\(.*?\))? *\)\)")
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 own: dict[str, Any] = {}  # the learner's answers that the checks called right, by name
 
@@ -97,6 +102,15 @@ def write_numbers(rows: int, vectors: int, width: int) -> str:
     return f"#define ROWS {rows}\n#define VECTORS {vectors}\n#define WIDTH {width}\ntypedef {vector} vector;\n"
 
 
+def leave_loops(source: str) -> str:
+    """Return a kernel without its hints to unroll loops.
+
+    >>> leave_loops("#pragma unroll 2\nfor (;;) {}")
+    '\nfor (;;) {}'
+    """
+    return UNROLL.sub("", source)
+
+
 # ------------------------------------------------------------------------------------------------- the block's check
 
 
@@ -130,6 +144,11 @@ def judge_block(source: str) -> str:
                 _judge_product(kernel, (rows, vectors, width), (m, n, k))
         except NotYet as problem:
             raise NotYet(f"with ROWS = {rows}, VECTORS = {vectors}, WIDTH = {width}: {problem}") from None
+    if not UNROLL.search(COMMENT.sub("", source)):
+        raise NotYet(
+            "C is right, and each number is loaded once. `#pragma unroll` is missing above the loops over rows and "
+            "vectors: the lesson compares the kernel with and without it."
+        )
     (rows, vectors, _), (largest, across, wide) = SHAPES[0], SHAPES[-1]
     return (
         f"{len(SHAPES)} blocks, from {rows} x {vectors} to {largest} x {across * wide} floats, each number loaded "
@@ -175,9 +194,10 @@ def _judge_product(kernel: opencl.Kernel, block: tuple[int, int, int], size: tup
     names = (parameter.name for parameter in kernel.parameters)
     given = dict(zip(names, (pack(a.T, rows), pack(b, columns)), strict=False))
     results = []
+    pad = (m + 2) * max(n, k) * width  # a kernel that takes floats for vectors writes so far away
     for fill in kernel_checks.FILLS:
         bits = kernel_checks.run_guarded(
-            kernel, given, {"n": n, "k": k}, m * n, (n // columns, m // rows), (1, 1), fill, pad=(m + 2) * max(n, k)
+            kernel, given, {"n": n, "k": k}, m * n, (n // columns, m // rows), (1, 1), fill, pad
         )
         results.append(bits.view(np.float32).reshape(m, n).copy())
     expected = a.astype(float) @ b
@@ -252,62 +272,122 @@ def check_tune(learner: Callable[..., object]) -> Iterator[str]:
     rng = np.random.default_rng()
     cases = ((4, ()), (1, ()), (6, (0, 3)), (6, (5,)), (40, (7, 8)))  # how many candidates; which cannot be built
     for count, broken in cases:
-        _judge_tuner(learner, rng, count, set(broken))
+        _judge_tuner(learner, Search(rng, count, broken))
+    _judge_other_errors(learner, Search(rng, 3, ()))
     own["tune"] = learner
-    yield f"{len(cases)} searches among candidates some of which cannot be built"
+    yield f"{len(cases)} searches among candidates some of which cannot be built, and one whose build has a bug"
 
 
-def _judge_tuner(learner: Callable[..., object], rng: np.random.Generator, count: int, broken: set[int]) -> None:
-    """Let a tuner search among made-up candidates, whose every measurement differs."""
-    names = [f"candidate {number}" for number in range(count)]
-    true = dict(zip(names, rng.permutation(np.arange(1.0, count + 1)).tolist(), strict=True))
-    noted: list[tuple[str, float]] = []
+class Search:
+    """Made-up candidates, and what a tuner does with them. Each measurement of a candidate is slower than the last."""
 
-    def build(candidate: str) -> str:
-        if names.index(candidate) in broken:
-            raise WorkshopError(f"The kernel of {candidate} does not compile.")
+    def __init__(self, rng: np.random.Generator, count: int, broken: Sequence[int]) -> None:
+        self.names = [f"candidate {number}" for number in range(count)]
+        times = rng.permutation(np.arange(1.0, count + 1)).tolist()
+        self.true = dict(zip(self.names, times, strict=True))  # the seconds of each first measurement
+        self.reasons = {self.names[number]: f"It needs {rng.integers(50, 5_000)} KiB." for number in broken}
+        self.usable = [name for name in self.names if name not in self.reasons]
+        self.winner = min(self.usable, key=lambda name: self.true[name])
+        self.noted: list[tuple[str, float]] = []  # candidate and seconds of each measurement
+        self.who = f"for {count} candidates, of which {len(broken)} cannot be built, tune"
+
+    def build(self, candidate: str) -> str:
+        """Return what `measure` takes.
+
+        Raises:
+            WorkshopError: the candidate cannot be built.
+        """
+        if candidate in self.reasons:
+            raise WorkshopError(self.reasons[candidate])
         return f"built {candidate}"
 
-    def measure(launch: str) -> float:
-        name = str(launch).removeprefix("built ")
-        if name == launch or name not in true:
-            raise NotYet(f"measure was given {checks.short(launch)}; expected what build returned.")
-        noted.append((name, true[name] + 0.01 * sum(name == other for other, _ in noted)))
-        return noted[-1][1]
+    def measure(self, launch: str) -> float:
+        """Note a measurement, and return its seconds.
 
-    who = f"for {count} candidates, of which {len(broken)} cannot be built, tune"
-    with contextlib.redirect_stdout(io.StringIO()):  # a tuner may say what it skips
-        found = checks.answer(learner, list(names), build, measure, who=who)
-    if found is ... or (found is None and not noted):
+        Raises:
+            NotYet: `build` has not returned this.
+        """
+        name = str(launch).removeprefix("built ")
+        if name == launch or name not in self.true:
+            raise NotYet(f"measure was given {checks.short(launch)}; expected what build returned.")
+        self.noted.append((name, self.true[name] + 0.01 * self.count(name)))
+        return self.noted[-1][1]
+
+    def count(self, name: str) -> int:
+        """Return how often a candidate has been measured."""
+        return sum(name == other for other, _ in self.noted)
+
+
+def _judge_tuner(learner: Callable[..., object], search: Search) -> None:
+    """Let a tuner search, and refuse what it returns, prints or measures if that is not what was asked."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        found = checks.answer(learner, list(search.names), search.build, search.measure, who=search.who)
+    if found is ... or (found is None and not search.noted):
         raise NotDone("tune returns nothing yet.")
-    usable = [name for number, name in enumerate(names) if number not in broken]
-    winner = min(usable, key=lambda name: true[name])
     if not isinstance(found, tuple) or len(found) != 3 or not isinstance(found[0], dict):
         raise NotYet(
-            f"{who} returned {checks.short(found)}; expected a dictionary of seconds, the winner, its seconds."
+            f"{search.who} returned {checks.short(found)}; expected a dictionary of seconds, the winner, its seconds."
         )
-    measured = [name for name, _ in noted]
-    _judge_search(found[0], usable, measured, true, who)
-    if found[1] != winner:
-        raise NotYet(f"{who} returned {checks.short(found[1])} as the winner; the fastest is {winner!r}.")
-    if measured[-1] != winner or len(measured) < len(usable) + 1:
-        raise NotYet(f"{who} did not measure the winner again after the search.")
-    if found[2] != noted[-1][1]:
-        raise NotYet(f"{who} returned {checks.short(found[2])}; the last measurement of the winner is {noted[-1][1]}.")
+    _judge_search(found[0], search)
+    if found[1] != search.winner:
+        raise NotYet(f"{search.who} returned {checks.short(found[1])} as the winner; expected {search.winner!r}.")
+    _judge_measurements(search)
+    if found[2] != search.noted[-1][1]:
+        raise NotYet(
+            f"{search.who} returned {checks.short(found[2])}; the last measurement of the winner is "
+            f"{search.noted[-1][1]}."
+        )
+    said = " ".join(printed.getvalue().split())
+    if silent := [reason for reason in search.reasons.values() if reason.removesuffix(".") not in said]:
+        raise NotYet(f"{search.who} skips a candidate without printing why. The error says {silent[0]!r}.")
 
 
-def _judge_search(
-    seconds: dict[Any, Any], usable: list[str], measured: list[str], true: Mapping[str, float], who: str
-) -> None:
+def _judge_search(seconds: dict[Any, Any], search: Search) -> None:
     """Refuse a search whose dictionary misses a candidate, holds one too many, or holds other seconds."""
-    for name in usable:
+    for name in search.usable:
         if name not in seconds:
-            raise NotYet(f"{who} has no seconds for {name!r}, which can be built.")
-        if name not in measured:
-            raise NotYet(f"{who} never measured {name!r}.")
-        if not isinstance(seconds[name], float) or abs(seconds[name] - true[name]) > 0.005:
+            raise NotYet(f"{search.who} has no seconds for {name!r}, which can be built.")
+        if not search.count(name):
+            raise NotYet(f"{search.who} never measured {name!r}.")
+        if not isinstance(seconds[name], float) or abs(seconds[name] - search.true[name]) > 0.005:
             raise NotYet(
-                f"{who} says {checks.short(seconds[name])} for {name!r}; its first measurement is {true[name]}."
+                f"{search.who} says {checks.short(seconds[name])} for {name!r}; its first measurement is "
+                f"{search.true[name]}."
             )
-    if extra := [name for name in seconds if name not in usable]:
-        raise NotYet(f"{who} has seconds for {checks.short(extra[0])}, which cannot be built.")
+    if extra := [name for name in seconds if name not in search.usable]:
+        raise NotYet(f"{search.who} has seconds for {checks.short(extra[0])}, which cannot be built.")
+
+
+def _judge_measurements(search: Search) -> None:
+    """Refuse a tuner that does not measure each candidate once, and then the winner once more."""
+    for name in search.usable:
+        found, wanted = search.count(name), 1 + (name == search.winner)
+        if found > wanted:
+            raise NotYet(
+                f"{search.who} measured {name!r} {found} times; expected {wanted}. With more tries, a candidate has "
+                "more chances to be lucky."
+            )
+    if search.noted[-1][0] != search.winner or len(search.noted) != len(search.usable) + 1:
+        raise NotYet(f"{search.who} did not measure the winner again after the search.")
+
+
+def _judge_other_errors(learner: Callable[..., object], search: Search) -> None:
+    """Refuse a tuner that goes on after an error which is not about a candidate."""
+
+    def build(candidate: str) -> str:
+        if candidate == search.names[1]:
+            raise ZeroDivisionError("a bug in build")
+        return search.build(candidate)
+
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            learner(list(search.names), build, search.measure)
+    except ZeroDivisionError:
+        return
+    except Exception as error:
+        raise NotYet(f"build has a bug and raises ZeroDivisionError; tune made {type(error).__name__} of it.") from None
+    raise NotYet(
+        "build has a bug and raises ZeroDivisionError, and tune went on. Skip only a candidate that raises "
+        "WorkshopError: other errors must stop the search, or nobody sees the bug."
+    )

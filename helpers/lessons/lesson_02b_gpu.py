@@ -14,7 +14,6 @@ from helpers.errors import WorkshopError
 from helpers.judge import counters, opencl_recorder
 from helpers.lessons import lesson_02b_race
 from helpers.lessons.lesson_02 import round_up
-from helpers.measure.tables import Table
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -219,11 +218,3 @@ def compute_fewest(shape: Shape, line: int = SECTOR) -> dict[str, int]:
         "turns to load B's slab": loaded,
         "lines of C": shape.tile * -(-4 * shape.tile // line),
     }
-
-
-def tabulate_counts(shape: Shape, line: int = SECTOR, device: cl.Device | None = None) -> Table:
-    """Return what one work-group needs for one slab, counted from a recorded launch, beside the fewest possible."""
-    needed, fewest = count_needed(shape, line, device), compute_fewest(shape, line)
-    rows = [(what, f"{needed[what]:,}", f"{fewest[what]:,}") for what in fewest]
-    below = f"one work-group and one slab, {shape}; lines of {line} bytes; a turn is one of local memory's 32 banks"
-    return Table(rows, ("", "counted", "fewest, computed"), (below,))

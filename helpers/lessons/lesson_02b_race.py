@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from helpers.devices.host import cpu_name
+from helpers.devices import opencl
+from helpers.devices.host import cpu_name, usable_cpus
 from helpers.errors import WorkshopError, wrap
+from helpers.judge import checks
 from helpers.lessons.lesson_02b import Candidate
+from helpers.lessons.lesson_02b_sums import find_registers
 from helpers.measure import published, records, timing
 from helpers.measure.plots import BLUE, GREY, ORANGE, RED, SKY, draw_speeds, figure, show
 from helpers.measure.tables import Table, format_number
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from helpers.lessons.lesson_02 import Launch, MatmulBenchmark
     from helpers.measure.timing import Measurement
 
 # ------------------------------------------------------------------------------------------------------ on the device
 
 
-# How many floats the vector registers of a core hold (Intel's Software Developer's Manual, volume 1, 14.1 and 15.1).
-REGISTERS = {16 * 8: "AVX2", 32 * 16: "AVX-512"}
+_exact: WeakKeyDictionary[MatmulBenchmark, np.ndarray] = WeakKeyDictionary()  # NumPy's product of each benchmark
 
 
 def refuse_wrong(bench: MatmulBenchmark, launch: Launch) -> None:
@@ -45,12 +50,14 @@ def refuse_wrong(bench: MatmulBenchmark, launch: Launch) -> None:
 
 
 def refuse_difference(bench: MatmulBenchmark, actual: np.ndarray) -> None:
-    """Compare a product of the benchmark's matrices with NumPy's.
+    """Compare a product of the benchmark's matrices with NumPy's, which is computed once.
 
     Raises:
         WorkshopError: it is not the product in float32; factors rounded to TF32 differ more, by 1.5e-3 times the root.
     """
-    exact = bench.a @ bench.b
+    if bench not in _exact:
+        _exact[bench] = bench.a @ bench.b
+    exact = _exact[bench]
     # A sum of k float32 products of normal numbers is off by about 1e-7 times the root of k.
     if not np.allclose(actual, exact, rtol=1e-4, atol=1e-5 * np.sqrt(bench.size)):
         row, column = np.argwhere(~np.isclose(actual, exact, rtol=1e-4, atol=1e-5 * np.sqrt(bench.size)))[0]
@@ -60,81 +67,179 @@ def refuse_difference(bench: MatmulBenchmark, actual: np.ndarray) -> None:
         )
 
 
-def describe_search(seconds: Mapping[Any, float], winner: Any, again: float, luck: float) -> str:  # noqa: ANN401
-    """Return who won a search, what the winner's second measurement says, and how many others are as good, in words.
+# ---------------------------------------------------------------------------------------------------------- the search
+
+
+def draw_equal(bench: MatmulBenchmark, seconds: Sequence[float]) -> None:
+    """Draw the speed of one kernel, measured many times, and mark the fastest.
+
+    Args:
+        bench: the benchmark that it multiplied.
+        seconds: one measurement for each time.
+    """
+    speeds = 2e-9 * bench.size**3 / np.array(seconds)
+    middle, best = float(np.median(speeds)), int(np.argmax(speeds))
+    title = f"One kernel, measured {len(speeds)} times on {bench.device}"
+    with figure(7.5, 3.0, title) as (drawn, axes):
+        axes.scatter(range(1, len(speeds) + 1), speeds, color=BLUE, s=28)
+        axes.scatter([best + 1], [speeds[best]], marker="*", s=190, color="black", zorder=3, label="the fastest")
+        axes.axhline(middle, color=GREY, ls="--", lw=1, label="the middle one")
+        axes.set(xlabel="measurement, in the order of time", ylabel="GFLOP/s", ylim=(0, 1.1 * speeds.max()))
+        axes.legend(fontsize=9, loc="lower right", ncols=2)
+    show(drawn, f"{title}: {speeds.min():.3g} to {speeds.max():.3g} GFLOP/s, the middle one {middle:.3g}.")
+
+
+def describe_search(seconds: Mapping[Any, float], winner: Any, again: float) -> str:  # noqa: ANN401
+    """Return who won a search and what the winner's second measurement says, in words.
 
     Args:
         seconds: by candidate, in the search.
         winner: the fastest candidate.
         again: its seconds, measured again.
-        luck: by which share the best of many equal kernels looked faster than the middle one.
     """
     change = 100 * (again / seconds[winner] - 1)
-    near = sum(each <= seconds[winner] * (1 + luck) for each in seconds.values()) - 1
     return wrap(
         f"The winner of {len(seconds)}: {winner}.\n"
-        f"Measured again, it is {abs(change):.1f} % {'slower' if change > 0 else 'faster'} than in the search.\n"
-        f"{near} of the others are within {100 * luck:.1f} % of it, which luck alone can do."
+        f"Measured again, it is {abs(change):.1f} % {'slower' if change > 0 else 'faster'} than in the search."
     )
 
 
+def run_finals(
+    bench: MatmulBenchmark, launches: Mapping[Any, Launch], repeats: int
+) -> tuple[list[Any], dict[Any, Measurement]]:
+    """Time the finalists of a search in turn, the first one twice, and print which are faster than the others.
+
+    Args:
+        bench: whose matrices they multiply.
+        launches: by finalist, the fastest of the search first.
+        repeats: runs of each.
+
+    Returns:
+        The fastest finalist, then those of which no claim can be made beside it; and all runs.
+    """
+    import functools
+
+    size, first = bench.size, next(iter(launches))
+    ways = {each: functools.partial(launch, *bench.buffers, size, size, size) for each, launch in launches.items()}
+    timed = timing.measure_interleaved({**ways, "twin": ways[first]}, bench.device, repeats, on=bench.queue)
+    luck = abs(timed.pop("twin").median - timed[first].median)
+    ranked = sorted(timed, key=lambda each: timed[each].median)
+    best = timed[ranked[0]]
+    tied = [each for each in ranked[1:] if not _is_clear(best, timed[each], luck)]
+    print(wrap(f"In turn, {repeats} times each, the fastest of {len(ranked)} finalists: {ranked[0]}."))
+    print(wrap(f"The winner of the search, measured twice in turn, differs from itself by {timing.duration(luck)}."))
+    print(wrap(f"No claim between it and {len(tied)} of the others{': ' if tied else ''}{'; '.join(map(str, tied))}."))
+    return [ranked[0], *tied], timed
+
+
+def _is_clear(first: Measurement, second: Measurement, luck: float) -> bool:
+    """Return whether two runs differ by more than the spread, and by more than one kernel from itself (`luck`)."""
+    return abs(first.median - second.median) > luck and timing.is_clear(first, second)
+
+
+def list_floats(tied: Sequence[Candidate]) -> str:
+    """Return the floats of C in the blocks between which there is no claim, in words."""
+    floats = sorted({each.floats for each in tied})
+    if len(floats) == 1:
+        return f"{floats[0]} floats"
+    return f"{', '.join(map(str, floats[:-1]))} or {floats[-1]} floats, with no claim between them"
+
+
 def draw_candidates(
-    bench: MatmulBenchmark,
-    seconds: Mapping[Any, float],
-    winner: Any,  # noqa: ANN401
-    again: float,
+    bench: MatmulBenchmark, searched: Mapping[Any, Measurement], finals: Mapping[Any, Measurement]
 ) -> None:
-    """Draw the speed of each candidate over the floats of its block, and the winner once more as measured again.
+    """Draw the speed of each candidate over the floats of its block, with all its runs, and of the finalists again.
 
     Args:
         bench: the benchmark that they multiplied.
-        seconds: by candidate, in the search.
-        winner: the fastest candidate.
-        again: its seconds, measured again.
+        searched: by candidate, the runs of the search.
+        finals: by finalist, its runs in turn with the others.
     """
-    work = 2e-9 * bench.size**3
-    if not isinstance(winner, Candidate):  # of the kernel for a GPU
-        speeds = {}
-        for name, taken in [*((str(each), seconds[each]) for each in seconds), ("the winner, again", again)]:
-            speeds[name] = (work / taken, work / taken, work / taken)
-        show(*draw_speeds(speeds, f"{bench.size:,} x {bench.size:,} on {bench.device}", "GFLOP/s"))
+    work, size = 2e-9 * bench.size**3, f"{bench.size:,} x {bench.size:,}"
+    if not isinstance(next(iter(searched)), Candidate):  # of the kernel for a GPU
+        runs = {str(each): run for each, run in searched.items()}
+        runs |= {f"{each}, in turn": run for each, run in finals.items()}
+        speeds = {name: _find_speeds(run, work) for name, run in runs.items()}
+        show(*draw_speeds(speeds, f"{size} on {bench.device}", "GFLOP/s"))
         return
-    title = f"Which block is fast, {bench.size:,} x {bench.size:,} on {bench.device}"
+    title = f"Which block is fast, {size} on {bench.device}"
     series: dict[str, list[Candidate]] = {}
-    for candidate in seconds:
+    for candidate in searched:
         series.setdefault(f"float{candidate.width}, {candidate.describe_group()}", []).append(candidate)
-    with figure(7.5, 4.2, title) as (drawn, axes):
-        for (label, mine), marker, color in zip(series.items(), "os^D", (BLUE, SKY, RED, ORANGE), strict=False):
-            floats = [candidate.floats for candidate in mine]
-            speeds = [work / seconds[candidate] for candidate in mine]
-            axes.scatter(floats, speeds, marker=marker, s=48, color=color, label=label)
-        axes.scatter(
-            [winner.floats], [work / again], marker="*", s=190, color="black", label="the winner, again", zorder=3
-        )
-        for floats, name in REGISTERS.items():
-            axes.axvline(floats, color=GREY, ls="--", lw=1)
-            axes.annotate(f"registers\nof {name}", (floats, 0), xytext=(3, 4), textcoords="offset points", fontsize=9)
+    with figure(7.5, 4.4, title) as (drawn, axes):
+        for number, (label, mine) in enumerate(series.items()):
+            _draw_runs(
+                axes,
+                [(each.floats * 1.05 ** (number - 2), searched[each], work) for each in mine],
+                {"marker": "os^D"[number % 4], "ms": 6, "color": (BLUE, SKY, RED, ORANGE)[number % 4], "label": label},
+            )
+        stars = [(each.floats * 1.05**2, run, work) for each, run in finals.items()]
+        _draw_runs(axes, stars, {"marker": "*", "ms": 11, "color": "black", "label": "finalists, in turn"})
+        extension, registers, width = find_registers()
+        if registers:
+            axes.axvline(registers * width, color=GREY, ls="--", lw=1)
+            axes.annotate(
+                f"{extension}:\n{registers * width} floats",
+                (registers * width, 0),
+                xytext=(-4, 4),
+                textcoords="offset points",
+                ha="right",
+                fontsize=9,
+            )
         axes.set_xscale("log", base=2)
-        ticks = [32, 64, 128, 256, 512]
+        ticks = [32, 64, 128, 256, 512, 1024]
         axes.set_xticks(ticks, [str(tick) for tick in ticks])
-        axes.set(xlabel="floats of C in a block", ylabel="GFLOP/s", ylim=(0, None))
+        axes.set(xlabel="floats of C in a block", ylabel="GFLOP/s, slowest to fastest run", ylim=(0, None))
         drawn.legend(fontsize=9, loc="outside lower center", ncols=2)
-    speeds = f"{work / seconds[winner]:.3g} GFLOP/s, and {work / again:.3g} when measured again"
-    show(drawn, f"{title}. Fastest in the search: {winner}, {speeds}.")
+    best = min(finals, key=lambda each: finals[each].median)
+    show(drawn, f"{title}. Fastest finalist: {best}, {work / finals[best].median:.3g} GFLOP/s.")
+
+
+def _find_speeds(run: Measurement, work: float) -> tuple[float, float, float]:
+    """Return the lower quartile, the median and the upper quartile of a run's speed, for its work in GFLOP."""
+    low, high = run.quartiles
+    return work / high, work / run.median, work / low
+
+
+def _draw_runs(axes: Axes, points: Sequence[tuple[float, Measurement, float]], style: Mapping[str, Any]) -> None:
+    """Draw at each place the median speed of a measurement, and a bar from its slowest run to its fastest."""
+    places = [place for place, _, _ in points]
+    speeds = [work / run.median for _, run, work in points]
+    below = [work / run.median - work / max(run.seconds) for _, run, work in points]
+    above = [work / min(run.seconds) - work / run.median for _, run, work in points]
+    axes.errorbar(places, speeds, yerr=[below, above], ls="none", elinewidth=1, capsize=2, **style)
 
 
 # ----------------------------------------------------------------------------------------------------------- the race
 
 
+def count_threads(bench: MatmulBenchmark) -> int:
+    """Return NumPy's threads in the race: as many as OpenCL has cores, or as there are where OpenCL uses a GPU."""
+    cores = max(1, int(usable_cpus()))
+    return min(cores, bench.queue.device.max_compute_units) if opencl.kind(bench.queue.device) == "cpu" else cores
+
+
+def _name_owner(bench: MatmulBenchmark) -> str:
+    return "OpenCL" if opencl.kind(bench.queue.device) == "cpu" else "the processor"
+
+
 def find_opponents(bench: MatmulBenchmark) -> dict[str, Callable[[], object]]:
     """Return a product for each library that is here: NumPy, CLBlast, on an NVIDIA GPU cuBLAS."""
-    from threadpoolctl import threadpool_limits
+    from threadpoolctl import ThreadpoolController
 
-    def multiply_alone() -> np.ndarray:
-        with threadpool_limits(1, user_api="blas"):
+    controller, threads = ThreadpoolController(), count_threads(bench)
+
+    def multiply(threads: int) -> np.ndarray:
+        with controller.limit(limits=threads, user_api="blas"):
             return bench.a @ bench.b
 
-    return {"NumPy": lambda: bench.a @ bench.b, "NumPy, one thread": multiply_alone} | find_libraries(bench)
+    opponents: dict[str, Callable[[], object]] = {"NumPy": lambda: multiply(threads)}
+    if threads > 1:  # it shows whether the threads wait for cores that other programs use
+        opponents[ALONE] = lambda: multiply(1)
+    return opponents | find_libraries(bench)
+
+
+ALONE = "NumPy, one thread"
 
 
 def find_libraries(bench: MatmulBenchmark) -> dict[str, Callable[[], object]]:
@@ -181,7 +286,7 @@ def _find_cublas(bench: MatmulBenchmark) -> dict[str, Callable[[], object]]:
 
 
 def race(bench: MatmulBenchmark, label: str, launch: Launch, repeats: int) -> dict[str, Measurement]:
-    """Time a product twice, as if it were two, and each library that is here, all in turn; print what that allows.
+    """Time a product twice, as if it were two, and each library that is here, all in turn.
 
     Args:
         bench: the benchmark whose matrices are multiplied; it keeps the runs.
@@ -193,13 +298,9 @@ def race(bench: MatmulBenchmark, label: str, launch: Launch, repeats: int) -> di
     def multiply() -> object:
         return launch(*bench.buffers, bench.size, bench.size, bench.size)
 
-    opponents = find_opponents(bench)
-    ways = {label: multiply, **opponents, f"{label}, once more": multiply}
+    ways = {label: multiply, **find_opponents(bench), f"{label}, once more": multiply}
     devices = {name: cpu_name() if name.startswith("NumPy") else bench.device for name in ways}
     runs = timing.measure_interleaved(ways, devices, repeats, on=bench.queue, rest=timing.SETTLE)
-    if "NumPy, one thread" in runs:  # on a busy machine threads wait for each other
-        alone = runs.pop("NumPy, one thread")
-        runs["NumPy"] = min(runs["NumPy"], alone, key=lambda run: run.median)
     bench.runs |= runs
     for name, run in runs.items():
         records.add_run(run, "GFLOP/s", 2e-9 * bench.size**3, f"{bench.size:,} x {bench.size:,}", name)
@@ -215,52 +316,86 @@ def describe_race(bench: MatmulBenchmark, label: str, peak: float) -> tuple[Tabl
         peak: of the device, in GFLOP/s, as measured; NaN if it was refused.
 
     Returns:
-        The table of the race, and the product's speed in percent of the best library's.
+        The table of the race, and the product's speed in percent of the best library's; NaN if nothing can be claimed.
     """
-    twin, names = f"{label}, once more", [name for name in bench.runs if name in ("NumPy", "CLBlast", "cuBLAS")]
+    twin, names = f"{label}, once more", [name for name in bench.runs if name in ("NumPy", ALONE, "CLBlast", "cuBLAS")]
     best = max(names, key=bench.gflops)
-    speed = bench.gflops(label)
-    print(describe_gap(bench, best, label, (label, twin)))
+    speed, share = bench.gflops(label), math.nan
+    print(f"Threads of NumPy: {count_threads(bench)}, one for each core that {_name_owner(bench)} has.")
     excess = published.describe_excess(bench.device, speed, "GFLOP/s")
     if excess or speed > peak:
         print(wrap(f"refused: {format_number(speed)} GFLOP/s. {excess or describe_impossible(speed, peak)}"))
+    elif best == ALONE:
+        print(wrap("no claim: NumPy is faster with one thread than with all. Likely, other programs use the cores."))
     else:
-        note_shares(bench, label, best, peak)
-    return bench.tabulate("02b", [label, twin, *names]), 100 * speed / bench.gflops(best)
+        print(describe_gaps(bench, (label, twin), (best, label)))
+        share = 100 * compute_gain(bench, (label, twin), (best, label))
+        note_shares(bench, label, best, peak, share)
+    return bench.tabulate("02b", [label, twin, *names]), share
 
 
-def describe_gap(bench: MatmulBenchmark, baseline: str, candidate: str, twins: tuple[str, str]) -> str:
-    """Return what may be claimed of two products: nothing that one kernel, measured under two names, also shows.
+def _measure_luck(bench: MatmulBenchmark, twins: tuple[str, str]) -> float:
+    """Return by how many seconds the medians of one kernel differ that was measured under two names."""
+    return abs(bench.runs[twins[0]].median - bench.runs[twins[1]].median)
+
+
+def compute_gain(bench: MatmulBenchmark, twins: tuple[str, str], pair: tuple[str, str]) -> float:
+    """Return how many times as fast the second of a pair is; NaN if nothing may be claimed (`describe_gaps`)."""
+    before, after = (bench.runs[name] for name in pair)
+    return before.median / after.median if _is_clear(before, after, _measure_luck(bench, twins)) else math.nan
+
+
+def describe_gaps(bench: MatmulBenchmark, twins: tuple[str, str], *pairs: tuple[str, str]) -> str:
+    """Return what may be claimed of pairs of products: nothing that one kernel, measured under two names, also shows.
 
     Args:
         bench: holds the runs.
-        baseline: what is compared with.
-        candidate: what may be faster.
         twins: the two names of the kernel that was measured twice.
+        pairs: what is compared with, and what may be faster.
     """
-    luck = abs(bench.runs[twins[0]].median - bench.runs[twins[1]].median)
-    gap = abs(bench.runs[candidate].median - bench.runs[baseline].median)
-    same = f"A/A: the same kernel, measured twice in turn, differs from itself by {timing.duration(luck)}."
-    if gap <= luck:
+    luck = _measure_luck(bench, twins)
+    lines = [wrap(f"A/A: the same kernel, measured twice in turn, differs from itself by {timing.duration(luck)}.")]
+    for baseline, candidate in pairs:
+        before, after = bench.runs[baseline], bench.runs[candidate]
+        gap = abs(before.median - after.median)
+        if gap > luck:
+            lines.append(timing.compare(before, after))
+            continue
         text = f"{candidate} against {baseline}: no claim. The gap ({timing.duration(gap)}) is not larger than that."
-        return f"{wrap(same)}\n{wrap(text)}"
-    return f"{wrap(same)}\n{timing.compare(bench.runs[baseline], bench.runs[candidate])}"
+        lines.append(wrap(text))
+    return "\n".join(lines)
+
+
+def compare_prediction(prediction: object, measured: float, unit: str) -> None:
+    """Print a prediction beside what was measured, or that there is nothing to compare it with, for NaN."""
+    if math.isnan(measured):
+        print("Nothing can be claimed from these runs, so there is no number to compare your prediction with.")
+    else:
+        checks.compare_prediction(prediction, measured, unit)
 
 
 def describe_impossible(speed: float, peak: float) -> str:
     """Return in words that a product cannot be faster than the peak, both in GFLOP/s."""
     return (
         f"The measured peak is {format_number(peak)} GFLOP/s. A product cannot be faster, so one of the two was "
-        f"measured wrongly ({100 * speed / peak:.0f} %): run both cells again."
+        f"measured wrongly ({100 * speed / peak:.0f} %): run this cell again."
     )
 
 
-def note_shares(bench: MatmulBenchmark, label: str, best: str, peak: float) -> None:
-    """Print a product's share of the measured peak and of the best library, and note both for a record."""
-    shares = {f"percent of {best}": 100 * bench.gflops(label) / bench.gflops(best)}
-    if not math.isnan(peak):
-        shares = {"percent of the measured peak": 100 * bench.gflops(label) / peak} | shares
-    for name, share in shares.items():
-        records.add_note(records.Note(name, share, "%", bench.device, f"{bench.size:,} x {bench.size:,}"))
-    words = [f"{share:.0f} % of {name.removeprefix('percent of ')}" for name, share in shares.items()]
-    print(wrap(f"{label}: {', '.join(words)}, the best library here, by medians."))
+def note_shares(bench: MatmulBenchmark, label: str, best: str, peak: float, share: float) -> None:
+    """Print a product's share of the measured peak and of the best library, and note both for a record.
+
+    Args:
+        bench: holds the runs.
+        label: the product.
+        best: the best library.
+        peak: in GFLOP/s; NaN if unknown.
+        share: the product's speed in percent of the best library's; NaN if nothing can be claimed.
+    """
+    shares = {"percent of the measured peak": 100 * bench.gflops(label) / peak, f"percent of {best}": share}
+    shares = {name: share for name, share in shares.items() if not math.isnan(share)}
+    for name, each in shares.items():
+        records.add_note(records.Note(name, each, "%", bench.device, f"{bench.size:,} x {bench.size:,}"))
+    words = [f"{each:.0f} % of {name.removeprefix('percent of ')}" for name, each in shares.items()]
+    if words:
+        print(wrap(f"{label}: {', '.join(words)}, by medians."))
