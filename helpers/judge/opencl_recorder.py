@@ -24,6 +24,7 @@ from helpers.errors import WorkshopError
 from helpers.judge import opencl_log as layout
 from helpers.judge.opencl_arguments import check_arguments, count_elements, is_local_memory
 from helpers.judge.opencl_rewriter import CONSTANT, LOCAL, Instrumented, instrument
+from helpers.judge.second_opinion import UNOPTIMIZED
 from helpers.judge.trace import MAX_ARRAYS, Trace
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 MOST_BARRIERS = 1024  # of one work-item: the kernel is launched as often
 MOST_ROUNDS = 1 << 28  # rounds of loops of all work-items in all launches: some seconds on one processor
 LONG_STEPS = 1 << 22  # rounds of loops of one work-item, on a processor, which no system resets
+MOST_BYTES = 1 << 31  # of a log; the host holds it a second time
 KEPT_INTS, MOST_KEPT = 1 << 24, 1 << 16  # for the values that are repeated: in all, and of one work-item
 
 
@@ -97,11 +99,12 @@ def _instrument(kernel: opencl.Kernel) -> Instrumented:
 
 @functools.lru_cache(maxsize=8)
 def _build_instrumented(kernel: opencl.Kernel) -> cl.Kernel:
-    """Build the kernel with the recorder."""
+    """Build the kernel with the recorder, on a processor without optimization: most of a verdict's time was that."""
     import pyopencl as cl
 
+    options = [*kernel.options, UNOPTIMIZED] if opencl.kind(kernel.device) == "cpu" else kernel.options
     try:
-        program = opencl.build(kernel.context, _instrument(kernel).source, kernel.options)
+        program = opencl.build(kernel.context, _instrument(kernel).source, options)
     except KernelError as error:
         words = [line for line in error.why.splitlines() if line.startswith("line ")] or [error.why]
         raise NotJudged(
@@ -184,6 +187,12 @@ class Launch:
         self.rows = _round_up(layout.HEAD + layout.STATE * self.count)
         locals_at = self.rows + layout.ROW * self.count
         values_at = locals_at + local_ints * groups
+        needed = 4 * (values_at + value_ints * self.count)
+        room = min(MOST_BYTES, self.kernel.device.max_mem_alloc_size)
+        if needed > room:
+            raise self._describe_long(
+                f"that of {self.count:,} work-items takes {needed:,} bytes, and there is room for {room:,}"
+            )
         self.log = np.zeros(values_at, np.int32)
         head = {
             layout.STOP: 1,
