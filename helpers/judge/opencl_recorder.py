@@ -74,8 +74,8 @@ def record(
     _refuse_unknown(kernel, instrumented)
     check_arguments(kernel, instrumented.parameters, arguments)
     _refuse_large(kernel, instrumented, arguments)
-    built = _build_instrumented(kernel)
     for steps in _list_steps(kernel.device):
+        built = _build_instrumented(kernel, steps)
         launch = Launch(kernel, built, instrumented, items, group, arguments, steps)
         stopped = launch.run()
         endless = launch.find_endless()
@@ -98,11 +98,12 @@ def _instrument(kernel: opencl.Kernel) -> Instrumented:
 
 
 @functools.lru_cache(maxsize=8)
-def _build_instrumented(kernel: opencl.Kernel) -> cl.Kernel:
-    """Build the kernel with the recorder, on a processor without optimization: most of a verdict's time was that."""
+def _build_instrumented(kernel: opencl.Kernel, steps: int) -> cl.Kernel:
+    """Build the kernel with the recorder; on a CPU without optimization unless its loops are long, which is faster."""
     import pyopencl as cl
 
-    options = [*kernel.options, UNOPTIMIZED] if opencl.kind(kernel.device) == "cpu" else kernel.options
+    is_quick = opencl.kind(kernel.device) == "cpu" and steps < LONG_STEPS
+    options = [*kernel.options, UNOPTIMIZED] if is_quick else kernel.options
     try:
         program = opencl.build(kernel.context, _instrument(kernel).source, options)
     except KernelError as error:
