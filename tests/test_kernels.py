@@ -15,7 +15,15 @@ from helpers.judge import opencl_recorder
 pytestmark = pytest.mark.usefixtures("one_context")
 
 KERNELS = tomllib.loads(Path(__file__).with_name("kernels.toml").read_text())
-TYPES = {"int": np.int32, "uint": np.uint32, "float": np.float32, "uchar": np.uint8, "bytes": np.uint8}
+TYPES = {
+    "int": np.int32,
+    "uint": np.uint32,
+    "float": np.float32,
+    "double": np.float64,
+    "half": np.float16,
+    "uchar": np.uint8,
+    "bytes": np.uint8,
+}
 
 
 def make_argument(text):
@@ -85,6 +93,12 @@ def test_what_is_not_recorded_is_refused_in_words_before_a_launch(word):
     arguments = [np.zeros(16, np.int32), np.zeros(1, np.int32)][: len(kernel.parameters)]
     with pytest.raises(opencl_recorder.NotJudged, match=f"(?s)cannot be judged.*{word}"):
         opencl_recorder.record(kernel, 16, 16, arguments)
+
+
+def test_a_launch_that_needs_too_much_memory_is_refused_in_words():
+    kernel = opencl.Kernel("__kernel void k(__global int *x) { x[get_global_id(0)] = 1; }", "k")
+    with pytest.raises(opencl_recorder.NotJudged, match=r"(?s)cannot be judged.*4,194,304 work-items"):
+        opencl_recorder.record(kernel, 1 << 22, 64, [np.zeros(1 << 22, np.int32)])
 
 
 TAKES = "__kernel void k({parameter}, __global int *y) {{ y[get_global_id(0)] = 1; }}"

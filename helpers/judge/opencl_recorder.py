@@ -25,6 +25,7 @@ from helpers.errors import WorkshopError
 from helpers.judge import opencl_log as layout
 from helpers.judge.opencl_arguments import check_arguments, count_elements, is_local_memory
 from helpers.judge.opencl_rewriter import CONSTANT, LOCAL, Instrumented, instrument
+from helpers.judge.second_opinion import UNOPTIMIZED
 from helpers.judge.trace import MAX_ARRAYS, Trace
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 MOST_BARRIERS = 1024  # of one work-item: the kernel is launched as often
 MOST_ROUNDS = 1 << 28  # rounds of loops of all work-items in all launches: some seconds on one processor
 LONG_STEPS = 1 << 22  # rounds of loops of one work-item, on a processor, which no system resets
+MOST_BYTES = 1 << 31  # of a log; the host holds it a second time
 KEPT_INTS, MOST_KEPT = 1 << 24, 1 << 16  # for the values that are repeated: in all, and of one work-item
 
 
@@ -73,8 +75,8 @@ def record(
     _refuse_unknown(kernel, instrumented)
     check_arguments(kernel, instrumented.parameters, arguments)
     _refuse_large(kernel, instrumented, arguments)
-    built = _build_instrumented(kernel)
     for steps in _list_steps(kernel.device):
+        built = _build_instrumented(kernel, steps)
         launch = Launch(kernel, built, instrumented, items, group, arguments, steps)
         stopped = launch.run()
         endless = launch.find_endless()
@@ -97,12 +99,14 @@ def _instrument(kernel: opencl.Kernel) -> Instrumented:
 
 
 @functools.lru_cache(maxsize=8)
-def _build_instrumented(kernel: opencl.Kernel) -> cl.Kernel:
-    """Build the kernel with the recorder."""
+def _build_instrumented(kernel: opencl.Kernel, steps: int) -> cl.Kernel:
+    """Build the kernel with the recorder; on a CPU without optimization unless its loops are long, which is faster."""
     import pyopencl as cl
 
+    is_quick = opencl.kind(kernel.device) == "cpu" and steps < LONG_STEPS
+    options = [*kernel.options, UNOPTIMIZED] if is_quick else kernel.options
     try:
-        program = opencl.build(kernel.context, _instrument(kernel).source, kernel.options)
+        program = opencl.build(kernel.context, _instrument(kernel).source, options)
     except KernelError as error:
         words = [line for line in error.why.splitlines() if line.startswith("line ")] or [error.why]
         raise NotJudged(
@@ -185,6 +189,12 @@ class Launch:
         self.rows = _round_up(layout.HEAD + layout.STATE * self.count)
         locals_at = self.rows + layout.ROW * self.count
         values_at = locals_at + local_ints * groups
+        needed = 4 * (values_at + value_ints * self.count)
+        room = min(MOST_BYTES, self.kernel.device.max_mem_alloc_size)
+        if needed > room:
+            raise self._describe_long(
+                f"that of {self.count:,} work-items takes {needed:,} bytes, and there is room for {room:,}"
+            )
         self.log = np.zeros(values_at, np.int32)
         head = {
             layout.STOP: 1,
