@@ -54,6 +54,13 @@ def test_the_trace_has_ids_and_touches():
     assert {(t.item, t.array) for t in record.outside} == {(i, array) for i in (10, 11) for array in "abc"}
 
 
+def test_what_is_far_outside_is_told_of_the_array_that_the_kernel_names():
+    """Wherever the driver puts the arrays: the last index of 32 bits is as far from each of them."""
+    source = ADD.replace("int i", "uint i").replace("a[i] + b[i]", "a[i - 1] + b[i - 1]")
+    record = traced(source, "add", (4,), (4,), [floats(4), floats(4), floats(4)])
+    assert sorted((t.array, t.index) for t in record.outside) == [("a", 2**32 - 1), ("b", 2**32 - 1)]
+
+
 @pytest.mark.parametrize(
     ("statement", "expected"),
     [

@@ -26,13 +26,14 @@ from helpers.judge import opencl_log as layout
 from helpers.judge.opencl_arguments import check_arguments, count_elements, is_local_memory
 from helpers.judge.opencl_rewriter import CONSTANT, LOCAL, Instrumented, instrument
 from helpers.judge.second_opinion import UNOPTIMIZED
-from helpers.judge.trace import MAX_ARRAYS, Trace
+from helpers.judge.trace import ARRAY, INSIDE, MAX_ARRAYS, SITE, Trace
 
 if TYPE_CHECKING:
     import pyopencl as cl
 
 MOST_BARRIERS = 1024  # of one work-item: the kernel is launched as often
 MOST_ROUNDS = 1 << 28  # rounds of loops of all work-items in all launches: some seconds on one processor
+FAR = 1 << 20  # elements: no array of a record is as long
 LONG_STEPS = 1 << 22  # rounds of loops of one work-item, on a processor, which no system resets
 MOST_BYTES = 1 << 31  # of a log; the host holds it a second time
 KEPT_INTS, MOST_KEPT = 1 << 24, 1 << 16  # for the values that are repeated: in all, and of one work-item
@@ -388,6 +389,8 @@ class Launch:
         is_listed = np.arange(layout.MAX_TOUCHES) < touched[:, None]
         listed = rows[:, layout.TOUCHES : layout.TOUCHES + layout.MAX_TOUCHES * layout.TOUCH]
         listed = listed.reshape(len(rows), layout.MAX_TOUCHES, layout.TOUCH)
+        listed = np.column_stack([np.nonzero(is_listed)[0], listed[is_listed]])
+        self._name_far_outside(listed, rows)
         unseen = list(dict.fromkeys(instrumented.unseen))
         if (touched > layout.MAX_TOUCHES).any():
             unseen.append(f"what a work-item touches after its first {layout.MAX_TOUCHES} accesses is only counted")
@@ -407,7 +410,7 @@ class Launch:
             notes=list(dict.fromkeys(instrumented.notes)),
             loop_rounds=self.states[:, layout.ROUNDS].tolist(),
             _arrays=instrumented.arrays,
-            _listed=np.column_stack([np.nonzero(is_listed)[0], listed[is_listed]]),
+            _listed=listed,
             _element_bytes=rows[0, layout.ARRAYS + layout.ELEMENT : layout.TOUCHES : layout.ARRAY_INTS].tolist(),
             _sites=instrumented.sites,
             _has_locks=instrumented.has_locks,
@@ -416,6 +419,28 @@ class Launch:
         if traced.has_unknown_order():
             unseen.append("the order that atomic functions and fences give to accesses of different work-items")
         return traced
+
+    def _name_far_outside(self, listed: np.ndarray, rows: np.ndarray) -> None:
+        """Give accesses far outside all arrays to the array that the kernel's text names, not to the nearest one.
+
+        Args:
+            listed: the accesses, changed in place; int32 of shape (accesses, 6): work-item, then a touch of the log.
+            rows: of the work-items, as `_read_rows` returns them.
+        """
+        arrays, bits = self.instrumented.arrays, 0xFFFFFFFF
+        for place in np.flatnonzero(listed[:, 1] & INSIDE == 0):
+            item, what, low, high = map(int, listed[place, :4])
+            index, nearest = (high << 32) + (low & bits), what % SITE // ARRAY
+            text = re.match(r"\s*(\w+)\s*\[", self.instrumented.sites[what // SITE])
+            if abs(index) < FAR or text is None or text[1] not in arrays:
+                continue
+            named = arrays.index(text[1])
+            table = rows[item, layout.ARRAYS : layout.TOUCHES].reshape(MAX_ARRAYS, layout.ARRAY_INTS)
+            bases = [int(table[k, 0]) & bits | (int(table[k, 1]) & bits) << 32 for k in (nearest, named)]
+            address = bases[0] + index * int(table[nearest, layout.ELEMENT])
+            index = (address - bases[1]) // int(table[named, layout.ELEMENT])
+            halves = np.array([index & bits, index >> 32 & bits], np.uint32).view(np.int32)
+            listed[place, 1:4] = what + ARRAY * (named - nearest), *halves
 
 
 def _round_up(ints: int) -> int:
