@@ -147,7 +147,8 @@ def compare_sums(ways: Mapping[str, str], count: int, prediction: object, repeat
         verdict = f"no claim: {second} differs clearly from one of the two runs of {first} alone"
     else:
         verdict = timing.compare(timed[first], timed[second])
-    below = (f"you predicted: {prediction or 'nothing'}", *verdict.splitlines())
+    predicted = "no prediction made" if prediction is None else f"you predicted: {prediction}"
+    below = (predicted, *verdict.splitlines())
     return Table(rows, ("way", "median", "middle half", "recorded on a GPU"), below)
 
 
