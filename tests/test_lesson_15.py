@@ -191,3 +191,19 @@ def test_the_table_of_the_learners_lines_is_there_only_where_they_are_right():
 def test_an_order_with_more_than_the_particles_numbers_is_refused(add, capsys):
     lesson_15.check_drift(lambda particles: np.append(add(particles), particles.T), lesson_15.DRIFT_ARRAYS)
     assert capsys.readouterr().out.startswith("not yet")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "is_fewer", "verdict"),
+    [
+        (1.0, True, "yes"),
+        (3.0, True, "no"),
+        (2.0, True, "open"),
+        (1.0, False, "no"),  # the same count, and a clear gap
+        (3.0, False, "no"),
+        (2.0, False, "open"),
+    ],
+)
+def test_a_clock_agrees_only_with_a_count_that_fell(seconds, is_fewer, verdict):
+    before, after = (timing.Measurement("a kernel", "a device", (each,) * 13) for each in (2.0, seconds))
+    assert lesson_15_clock._judge_step(before, after, is_fewer) == verdict

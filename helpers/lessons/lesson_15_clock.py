@@ -372,6 +372,8 @@ def compare_steps(
 def _judge_step(before: timing.Measurement, after: timing.Measurement, is_fewer: bool) -> str:
     """Return whether the clock agrees with a counter that fell or stayed: "yes", "no" or "open".
 
+    A counter that stayed expects no gap: a clear one, either way, is a "no".
+
     Args:
         before: the kernel before the step.
         after: the kernel after it.
@@ -379,4 +381,4 @@ def _judge_step(before: timing.Measurement, after: timing.Measurement, is_fewer:
     """
     if not timing.is_clear(before, after):
         return "open"
-    return "yes" if (after.median < before.median) == is_fewer else "no"
+    return "yes" if is_fewer and after.median < before.median else "no"
