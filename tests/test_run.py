@@ -298,7 +298,14 @@ def test_a_real_lesson_is_recorded_step_by_step(tmp_path):
     assert run.run_lessons(lesson_files.find(["02b"]), "preview", tmp_path / "build", record=record) == 0
     kept = records.read(record)
     steps = [label for _, label in kept.notes if label[0].isdigit()]
-    assert steps == ["1 one element", "2 one vector", "3 a block, loops left", "4 a block, unrolled", "4 once more"]
+    assert steps == [
+        "1 one element",
+        "2 one vector",
+        "3 a block, not packed",
+        "4 a block, packed",
+        "4 loops left",
+        "4 once more",
+    ]
     for label in steps:
         note = kept.notes["02b", label]
         assert note.unit == "GFLOP/s" and note.low <= note.value <= note.high and note.runs >= 13

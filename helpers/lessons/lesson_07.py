@@ -88,7 +88,9 @@ def record_operations() -> Generator[list[Operation]]:
 
     noted: list[Operation] = []
 
-    def note(kind: str, inputs: tuple, attributes: object, outputs: tuple, name: object = None, graph: object = None):  # noqa: ANN202
+    def note(
+        kind: str, inputs: tuple, attributes: object, outputs: tuple, op_name: object = None, graph: object = None
+    ) -> None:
         if graph is None:  # while a tf.function is traced, nothing is computed
             noted.append(Operation(kind, tuple(inputs), tuple(outputs)))
 
