@@ -308,7 +308,8 @@ def test_a_real_lesson_is_recorded_step_by_step(tmp_path):
     ]
     for label in steps:
         note = kept.notes["02b", label]
-        assert note.unit == "GFLOP/s" and note.low <= note.value <= note.high and note.runs >= 13
+        assert note.unit == "GFLOP/s" and note.low <= note.value <= note.high
+        assert note.runs == (3 if label == steps[0] else 13)  # the first is slow, and part of no claim
         assert note.amount == "384 x 384" and note.edition == records.hash_lesson("02b")
     assert kept.notes["02b", "NumPy"].device != kept.notes["02b", "2 one vector"].device == ""  # the record's own
     assert {"the winner", "the winner, once more"} <= {label for _, label in kept.notes}
