@@ -14,7 +14,6 @@ from helpers.devices import opencl
 from helpers.judge import checks, opencl_recorder
 from helpers.lessons import lesson_01, lesson_02, lesson_02_tiles, lesson_03
 from helpers.measure import plots, tables, timing
-from helpers.measure.timing import Measurement
 
 ADD = "__kernel void add(__global const float *a, __global float *c) { int i = get_global_id(0); c[i] = a[i]; }"
 
@@ -31,10 +30,6 @@ def shown(monkeypatch):
     return figures
 
 
-def run(seconds):
-    return Measurement("x", "here", tuple(seconds * (1 + 0.01 * i) for i in range(5)))
-
-
 def draw_digits():
     image = np.zeros((28, 28), np.uint8)
     image[4:24, 12:16] = 255
@@ -44,11 +39,6 @@ def draw_digits():
 def draw_work_items():
     floats = np.zeros(10, np.float32)
     lesson_01.draw_launch(ADD, "add", 12, 4, [floats, floats])
-
-
-def draw_time_against_size():
-    series = {label: [(10**k, run(1e-6 * 10**k)) for k in range(3, 6)] for label in ("NumPy", "device", "kernel")}
-    plots.draw_time_against_size(series, "who wins?", "elements")
 
 
 def draw_rounds():
@@ -70,7 +60,6 @@ RUNS = {
     [
         (draw_digits, ["ones", "20 handwritten digits"]),
         (draw_work_items, ["12 work-items", "4 accesses lie outside"]),
-        (draw_time_against_size, ["NumPy", "device", "elements"]),
         (
             lambda: plots.draw_timeline(RUNS, "who waits?"),
             ["who waits?", "whole, CPU:0: busy 40%", "parts, CPU:1: busy 67%"],

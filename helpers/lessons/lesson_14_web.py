@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from helpers.training.data import Dataset
 
 WEB = ROOT / "helpers" / "web"
-SCRIPTS = ("gpu", "digit", "launches", "widget")  # what a widget consists of
 VIEW = "application/vnd.jupyter.widget-view+json"
 NONE_YET = "none yet: the page answers once Python is free, and only in a browser. Run this cell again."
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from helpers.measure.timing import Measurement, Span
+    from helpers.measure.timing import Span
 
 
 # The palette of Okabe and Ito, made to be told apart with any kind of color vision (jfly.uni-koeln.de/color).
@@ -154,32 +154,6 @@ def draw_speeds(
         axes.grid(axis="y", visible=False)
         drawn.supxlabel(marks, fontsize=9, x=0.99, ha="right")
     return drawn, f"{title}. {xlabel}: {'; '.join(words)}."
-
-
-def draw_time_against_size(series: Mapping[str, Sequence[tuple[int, Measurement]]], title: str, xlabel: str) -> None:
-    """Draw time against size, both axes logarithmic, each point with the quartiles of its runs.
-
-    Args:
-        series: for each line its points: the size and what was measured there.
-        title: the message of the figure.
-        xlabel: what the size counts.
-    """
-    looks = ((ORANGE, "o", "-"), (BLUE, "s", "-"), (SKY, "^", "--"), (GREEN, "D", "--"))
-    words = []
-    with figure(7.5, 4.2) as (drawn, axes):
-        for (label, points), (color, marker, line) in zip(series.items(), looks, strict=False):
-            sizes = [size for size, _ in points]
-            axes.plot(sizes, [m.median for _, m in points], color=color, marker=marker, ls=line, ms=5, label=label)
-            low, high = zip(*(m.quartiles for _, m in points), strict=True)
-            axes.fill_between(sizes, low, high, color=color, alpha=0.2, lw=0)
-            words += [f"{label}, {size}: {duration(m.median)}" for size, m in (points[0], points[-1])]
-        axes.set(xlabel=xlabel, ylabel="time of one run", title=title, xscale="log", yscale="log")
-        axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
-        axes.minorticks_off()
-        axes.yaxis.set_major_formatter(lambda seconds, _: duration(seconds))
-        axes.legend()
-    about = f"{title} Time against {xlabel}, both axes logarithmic; bands: middle half of the runs."
-    show(drawn, f"{about} {'; '.join(words)}.")
 
 
 def draw_timeline(runs: Mapping[str, Sequence[Span]], title: str) -> None:
