@@ -16,6 +16,20 @@ def test_the_sums_of_a_moved_digit_are_the_moved_sums():
     assert moved.shape == images.shape and moved.sum() == images.sum()
     sums, moved_sums = (lesson_05.convolve(stack[0], weights) for stack in (images, moved))
     assert sums.shape == (26, 26) and np.array_equal(moved_sums[:, 3:], sums[:, :-3])
+    assert np.array_equal(lesson_05.convolve(images[0], weights, 1)[1:-1, 1:-1], sums)
+    assert np.array_equal(
+        lesson_05.convolve(images[0], weights, 1, 2), lesson_05.convolve(images[0], weights, 1)[::2, ::2]
+    )
+
+
+def test_what_was_recorded_stands_beside_mnist_alone(monkeypatch):
+    shown = []
+    monkeypatch.setattr(lesson_05, "show", lambda figure, alt: shown.append((len(figure.axes[0].lines), alt)))
+    for dataset in ("MNIST", "digits stand-in (not MNIST)"):
+        lesson_05.draw_right_against_images({"CNN": (3_200, 70.0), "MLP": (3_200, 75.0)}, dataset)
+        lesson_05.draw_right_against_shift({"CNN": [90.0] * 7, "MLP": [80.0] * 7}, "moved", dataset)
+    assert [lines for lines, _ in shown] == [4, 4, 2, 2]
+    assert "yours: 3,200 images, 75.0 %" in shown[0][1] and "yours" not in shown[2][1]
 
 
 @pytest.mark.parametrize("place", [{"y": 26, "x": 0}, {"y": 0, "x": -1}])

@@ -272,7 +272,6 @@ def draw_right_against_shift(found: Mapping[str, Sequence[float]], title: str, d
         for name, percents in found.items():
             color, marker = LOOKS.get(name, (ORANGE, "^"))
             axes.plot(range(len(percents)), percents, color=color, marker=marker, label=name)
-            axes.annotate(f"{percents[3]:.0f} %", (3, percents[3]), xytext=(6, 5), textcoords="offset points")
             words.append(f"{name}: {', '.join(f'{percent:.0f}' for percent in percents)}")
         for name, percents in read_recorded()["moved"].items() if dataset == "MNIST" else ():
             axes.plot(range(len(percents)), percents, color=LOOKS[name][0], ls="--", lw=1, label=f"{name}, recorded")
