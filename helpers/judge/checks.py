@@ -123,7 +123,8 @@ def keep_right(name: str, learner: Callable[..., Any], account: str) -> str:
 
 def find_right(name: str, reference: Callable[..., Any]) -> Callable[..., Any]:
     """Return the learner's function of that name if a check called it right, otherwise the course's; print which."""
-    print(f"computed with {'your' if name in _right else 'the course’s'} `{name}`")
+    owner = "your" if name in _right else "the course's"
+    print(f"computed with {owner} `{name}`")
     return _right.get(name, reference)
 
 

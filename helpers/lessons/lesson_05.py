@@ -34,7 +34,8 @@ def convolve(image: np.ndarray, weights: np.ndarray, padding: int = 0, stride: i
         An array of shape ((height + 2 * padding - 3) // stride + 1, (width + 2 * padding - 3) // stride + 1).
     """
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(image, padding), (3, 3))
-    return np.einsum("yxij,ij->yx", windows[::stride, ::stride], weights)
+    places: np.ndarray = windows[::stride, ::stride]
+    return np.einsum("yxij,ij->yx", places, weights)
 
 
 def shift_right(images: np.ndarray, pixels: int) -> np.ndarray:
