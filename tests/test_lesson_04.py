@@ -92,14 +92,12 @@ def test_no_title_is_cut_off(monkeypatch):
     monkeypatch.setattr(lesson_04, "show", lambda figure, alt: drawn.append((figure, alt)))
     note = " (not the whole training: 2 of 10 epochs, 1,197 of 1,197 images)"
     title = f"Article A's MLP on digits stand-in (not MNIST){note}"
-    history = {name: [0.5, 0.6] for name in ("loss", "accuracy", "val_loss", "val_accuracy")}
-    lesson_04.draw_history(history, title)
     lesson_04.draw_pairs({0: (0.9, 0.91), 1: (0.8, 0.7)}, ("plain", "weights averaged"), 10_000, title)
     lesson_04.draw_slope(lambda bias: bias**2 / 4 + 2, 2, 1.0, 1.0, "bias")
     lesson_04.draw_network([784, 512, 10], title)
     lesson_04.draw_training([2.3, 1.1], np.eye(784, 16), {"these 500": 0.9, "500 others": 0.8})
     lesson_04.draw_choice(np.array([0.1, 0.2]), np.array([0.1, 0.1]), title)
-    assert len(drawn) == 6
+    assert len(drawn) == 5
     for figure, alt in drawn:
         FigureCanvasAgg(figure).draw()
         whole = figure.get_window_extent()

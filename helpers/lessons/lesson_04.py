@@ -309,28 +309,6 @@ def draw_slope(
     show(drawn, f"{title}: {words}.")
 
 
-def draw_history(history: Mapping[str, Sequence[float]], title: str) -> None:
-    """Draw loss and accuracy against the epoch, on the training images and on the validation images.
-
-    Args:
-        history: what `fit` returns as `history`: loss, accuracy, val_loss and val_accuracy, one entry an epoch.
-        title: the message of the figure, with the dataset.
-    """
-    from matplotlib.ticker import MaxNLocator
-
-    looks = {"": (ORANGE, "o", "training images"), "val_": (BLUE, "s", "validation images")}
-    with figure(7.5, 3.4, title, ncols=2) as (drawn, _):
-        panels, shown = drawn.axes, (("accuracy", "accuracy (%)", 100), ("loss", "loss", 1))
-        for panel, (name, ylabel, factor) in zip(panels, shown, strict=True):
-            for kind, (color, marker, label) in looks.items():
-                values = [factor * value for value in history[kind + name]]
-                panel.plot(range(1, len(values) + 1), values, color=color, marker=marker, ms=4, label=label)
-            panel.set(xlabel="epoch", ylabel=ylabel, xlim=(0.5, len(history[name]) + 0.5))
-            panel.xaxis.set_major_locator(MaxNLocator(integer=True))
-        panels[0].legend(loc="lower right")
-    show(drawn, f"{title}: accuracy and loss by epoch, on training images and on validation images.")
-
-
 def draw_network(sizes: Sequence[int], title: str) -> None:
     """Draw layers of values, each a column of at most five circles, and a line for each weight between those drawn.
 
