@@ -184,7 +184,7 @@ def check_interval(learner: Callable[[int, int], Sequence[float]]) -> Iterator[s
         expected = compute_interval(right, count)
         try:
             ends = np.asarray(found, float)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             ends = np.empty(0)
         if ends.shape != (2,) or not np.allclose(ends, expected, rtol=0, atol=0.05 * (expected[1] - expected[0])):
             low, high = expected
