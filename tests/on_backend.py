@@ -205,7 +205,7 @@ def budgeted():
             "no limit": fit("no limit", float("inf")),
             "just enough": fit("just enough", 200.0),
             "three": fit("three", 35.0),
-            "a half": fit("a half", 4.5),
+            "a half": fit("a half", 3.5),
             "by you": fit("by you", 35.0, do=lambda: os.kill(os.getpid(), signal.SIGINT)),
             "error": error_of(fit, "fails", 35.0, do=fail),
             "after an error": error_of(os.kill, os.getpid(), signal.SIGINT)[0],
