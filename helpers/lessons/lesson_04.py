@@ -49,20 +49,21 @@ def _draw_layers(rng: np.random.Generator) -> list[tuple[np.ndarray, ...]]:
 
 
 def _judge_parts(
-    learner: Callable[..., object],
+    name: str,
+    learner: Callable[..., Any],
     reference: Callable[..., tuple],
     cases: Callable[[np.random.Generator], list[tuple]],
     parts: Sequence[str],
 ) -> str:
-    """Judge a function that returns several arrays, one after the other; return what was tried, for the verdict.
+    """Judge a function that returns several arrays, one after the other, and keep a right one for later cells.
 
     Args:
+        name: of the function.
         learner: the learner's function.
         reference: returns as many arrays.
         cases: as `checks.judge_function` takes them.
         parts: names the arrays.
     """
-    name = getattr(learner, "__name__", "function")
 
     def take_part(function: Callable[..., object], number: int) -> Callable[..., object]:
         def answer_part(*given: np.ndarray) -> object:
@@ -78,7 +79,11 @@ def _judge_parts(
 
     for number in range(len(parts)):
         tried = checks.judge_function(take_part(learner, number), take_part(reference, number), cases)
-    return tried
+
+    def run(*given: np.ndarray) -> tuple[np.ndarray, ...]:
+        return tuple(np.asarray(part) for part in learner(*given))  # lists are right, too
+
+    return checks.keep_right(name, run, tried)
 
 
 @checks.print_verdict
@@ -90,14 +95,14 @@ def check_forward(learner: Callable[..., tuple]) -> Iterator[str]:
         easy = (*small, np.eye(2), np.zeros(2))  # hidden 1.5 and 0
         return [easy, *((x, *numbers) for x, _, *numbers in _draw_layers(rng))]
 
-    yield checks.keep_right("forward", learner, _judge_parts(learner, forward, cases, ("hidden", "probabilities")))
+    yield _judge_parts("forward", learner, forward, cases, ("hidden", "probabilities"))
 
 
 @checks.print_verdict
 def check_backward(learner: Callable[..., tuple]) -> Iterator[str]:
     """Judge exercise 2 of lesson 04: the slopes of all weights and biases of two layers."""
     parts = ("the slopes for w1", "the slopes for b1", "the slopes for w2", "the slopes for b2")
-    yield checks.keep_right("backward", learner, _judge_parts(learner, backward, _draw_layers, parts))
+    yield _judge_parts("backward", learner, backward, _draw_layers, parts)
 
 
 def compare_slopes(
