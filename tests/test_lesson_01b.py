@@ -196,7 +196,7 @@ def test_as_many_work_items_as_a_unit_has_lanes_are_enough(monkeypatch, capsys, 
     unit = lesson_01b.measure_unit(Unit(monkeypatch, lanes).launch, make_queue())
     assert unit.enough == lanes and list(unit.runs) == [1, 2, 4, 8]
     assert unit.time_step(8) / unit.time_step(1) == pytest.approx(8 / lanes, rel=0.1)
-    assert f"{lanes} are enough" in printed(capsys)
+    assert f"Enough for this unit: {lanes}." in printed(capsys)
 
 
 def test_every_launch_of_a_chain_takes_long_enough_to_hide_its_launch(monkeypatch):

@@ -146,7 +146,7 @@ def measure_unit(launch: LaunchSteps, queue: cl.CommandQueue) -> Curve:
         step, ratio = unit.time_step(items), unit.time_step(items) / unit.time_step(1)
         text = f"{items:,} work-items: a step takes {timing.duration(step)}, {format_number(ratio, 2)} times that of 1"
         print(f"{text}, {format_number(unit.speeds[items])} GFLOP/s")
-    print(f"For this unit, {unit.enough:,} are enough.")
+    print(f"Enough for this unit: {unit.enough:,}.")
     return unit
 
 
