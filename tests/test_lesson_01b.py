@@ -132,6 +132,12 @@ def test_a_loop_in_a_function_of_its_own_is_not_refused_for_its_rounds():
     assert "5 launches" in exercises.judge_two(f"{chains} {HEAD} {body} }}")
 
 
+def test_a_loop_over_both_chains_in_each_round_is_right_whatever_the_outer_loop():
+    body = "float c[2] = {x[i], x[i + n]}, v[2] = {0, 0}; int k = 0;"
+    loops = f"do {{ if (k >= steps) break; for (int j = 1; j >= 0; j--) {STEP} k++; }} while (1);"
+    assert "5 launches" in exercises.judge_two(f"{HEAD} {body} {loops} out[i] = v[0]; out[i + n] = v[1]; }}")
+
+
 def test_a_right_kernel_is_the_one_that_is_measured(monkeypatch, capsys):
     monkeypatch.setattr(exercises, "accepted", exercises.accepted)
     exercises.accepted.clear()

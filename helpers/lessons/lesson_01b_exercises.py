@@ -211,8 +211,9 @@ def _judge_loops(kernel: opencl.Kernel) -> None:
 
 
 def _is_inside(places: Sequence[int], others: Sequence[int]) -> bool:
-    """Return whether a loop begins after the first round of another and before its last check."""
-    return others[0] < places[0] < others[-1]
+    """Return whether a loop runs within another: their rounds mix, and the outer one has fewer, or began first."""
+    mix = places[0] < others[-1] and others[0] < places[-1]
+    return mix and (len(others), others[0]) < (len(places), places[0])
 
 
 def _count_most_within(places: Sequence[int], outer: Sequence[int]) -> int:
