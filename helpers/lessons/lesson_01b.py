@@ -142,7 +142,7 @@ def measure_unit(launch: LaunchSteps, queue: cl.CommandQueue) -> Curve:
     sizes = {2**power: 2**power for power in range(most.bit_length())}
     unit = measure_curve("one group", launch, sizes, queue)
     print(f"1 work-item: a step takes {timing.duration(unit.time_step(1))}, {format_number(unit.speeds[1])} GFLOP/s")
-    for items in sorted(({8, 16, 64, unit.enough} & set(unit.runs)) - {1}):
+    for items in sorted(({8, 16, 64, unit.enough, most} & set(unit.runs)) - {1}):
         step, ratio = unit.time_step(items), unit.time_step(items) / unit.time_step(1)
         text = f"{items:,} work-items: a step takes {timing.duration(step)}, {format_number(ratio, 2)} times that of 1"
         print(f"{text}, {format_number(unit.speeds[items])} GFLOP/s")

@@ -236,7 +236,7 @@ def compare_strides(runs: Mapping[str, timing.Measurement]) -> tables.Table:
             listed.append((step, _describe_change(before, after), describe_gain(runs[before], runs[after])))
     sizes = ", ".join(map(str, lesson_15.LINES))
     below = [
-        f"Lines of {sizes} bytes. Times: medians of {timing.ENOUGH} runs each.",
+        f"Lines of {sizes} bytes. {_describe_times(runs)}",
         f"evicted: before each run the device reads and writes {4 * SWEPT // 2**20} MiB of other memory.",
     ]
     return records.add_column(tables.Table(listed, ("step", "what changes", "time here"), below), "15")
@@ -261,7 +261,7 @@ def tabulate_transposes(runs: Mapping[str, timing.Measurement], rows: int) -> ta
             moved.append(name)
     below = [
         f"Counted for 32 x 32 numbers and lines of {counters.LINE} bytes.",
-        f"Measured: {8 * rows * rows / 2**20:.3g} MiB a run; median (middle half) of {timing.ENOUGH} runs.",
+        f"Measured: {8 * rows * rows / 2**20:.3g} MiB a run. {_describe_times(runs)}",
     ]
     if moved:
         below.append(f"Faster than the copy: {', '.join(moved)}. This copy is not the ceiling here.")
@@ -334,7 +334,13 @@ def compare_steps(
         asked, different = f"{old[counter]:,} → {new[counter]:,}", f"{old['different']:,} → {new['different']:,}"
         rows.append((step, f"{counter}: {asked}", different, gain, verdict))
     headers = "step", "asked for", "different lines", "time here", "count and clock agree?"
-    return _add_recorded(tables.Table(rows, headers))
+    return _add_recorded(tables.Table(rows, headers, [_describe_times(runs)]))
+
+
+def _describe_times(runs: Mapping[str, timing.Measurement]) -> str:
+    """Return which numbers a table of these runs shows, and of which device."""
+    devices = ", ".join(dict.fromkeys(run.device for run in runs.values()))
+    return f"Times: medians of {timing.ENOUGH} runs on {devices}."
 
 
 def _judge_step(before: timing.Measurement, after: timing.Measurement, is_fewer: bool) -> str:
