@@ -68,10 +68,10 @@ def count_lines(request: Request, line: int = LINE) -> tuple[int, int]:
     the 32 bytes that a miss moves; use `line=32` for that.
 
     >>> side_by_side = [(item, 4 * item, 4) for item in range(32)]
-    >>> count_lines(Request("x[i]", "x", 0, 32, False, side_by_side))
+    >>> count_lines(Request("x[i]", "x", 0, False, side_by_side))
     (1, 1)
     >>> a_line_apart = [(item, 128 * item, 4) for item in range(32)]
-    >>> count_lines(Request("x[32 * i]", "x", 0, 32, False, a_line_apart))
+    >>> count_lines(Request("x[32 * i]", "x", 0, False, a_line_apart))
     (32, 1)
     """
     return len(_find_places(request, line)), -(-_sum_bytes(request) // line)
@@ -91,7 +91,7 @@ def count_turns(request: Request) -> tuple[int, int]:
 
     Work-item i asks for the float part[32 * i], and all of these are in the same bank:
 
-    >>> count_turns(Request("part[32 * i]", "part", 0, 32, False, [(i, 128 * i, 4) for i in range(32)]))
+    >>> count_turns(Request("part[32 * i]", "part", 0, False, [(i, 128 * i, 4) for i in range(32)]))
     (32, 1)
     """
     words = {word for _, first, wide in request.asked for word in range(first // WORD, -(-(first + wide) // WORD))}
