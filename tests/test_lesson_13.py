@@ -35,6 +35,13 @@ def test_each_training_has_a_cause_that_its_experiment_finds(images):
         assert (abs(run.row_sum() - 1) < 1e-3) == (letter == "C")
 
 
+def test_only_dead_runs_have_no_unit_that_is_on():
+    for run, is_dead in lesson_13.make_deep_runs().values():
+        assert is_dead != (run.x @ run.layers[0] > 0).any()
+    learns, dead = (lesson_13.make_deep_runs()[name][0] for name in ("learns", "had a rate of 100"))
+    assert learns.losses[-1] < 1.5 < 2.3 < dead.losses[-1] < 2.31
+
+
 def test_a_symptom_that_does_not_fit_is_told(images, capsys):
     lesson_13.check_diagnosis({letter: ("leak", 1) for letter in "ABCDEF"}, *images)
     assert "another symptom" in capsys.readouterr().out
