@@ -257,10 +257,12 @@ def check_is_dead(is_dead: Callable[[DeepRun], object]) -> Iterator[str]:
     """Judge exercise 3 of lesson 13: an experiment that finds the runs in which no unit is on for any image."""
     runs = make_deep_runs()
     for what, (run, expected) in runs.items():
-        actual = checks.answer(is_dead, DeepRun(*copy.deepcopy(tuple(run))), who=f"for the run that {what} is_dead")
+        given = DeepRun(*copy.deepcopy(tuple(run)))
+        actual: Any = checks.answer(is_dead, given, who=f"for the run that {what} is_dead")
         if actual is None or actual is ...:
             raise NotDone(f"is_dead returned {actual}.")
-        if not isinstance(actual, bool | np.bool_) and not (hasattr(actual, "shape") and np.shape(actual) == ()):
+        is_truth = isinstance(actual, bool) or (hasattr(actual, "__array__") and np.asarray(actual).shape == ())
+        if not is_truth:
             raise NotYet(f"expected True or False, came {checks.short(actual)}.")
         if bool(actual) != expected:
             raise NotYet(f"the run that {what} (last loss {run.losses[-1]:.4f}): expected {expected}, came {actual}.")
