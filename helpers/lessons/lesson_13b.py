@@ -93,12 +93,12 @@ class Scratch:
 
 def _build_wheel(folder: Path, package: str, version: str) -> Path:
     """Write an imitation of TensorFlow as PEP 427 has it: a package, and a folder whose RECORD lists files."""
-    flavour = "cpu" if package.endswith("-cpu") else "gpu"
-    gpus = "[]" if flavour == "cpu" else "[] if os.environ.get('CUDA_VISIBLE_DEVICES') == '-1' else ['imitated GPU']"
-    code = f"import os\n\n__version__, flavour = '{version}', '{flavour}'\n"
+    flavor = "cpu" if package.endswith("-cpu") else "gpu"
+    gpus = "[]" if flavor == "cpu" else "[] if os.environ.get('CUDA_VISIBLE_DEVICES') == '-1' else ['imitated GPU']"
+    code = f"import os\n\n__version__, flavor = '{version}', '{flavor}'\n"
     code += f"ones, gpus = lambda count: [1.0] * count, lambda: {gpus}\n"
     info = f"{package.replace('-', '_')}-{version}.dist-info"
-    files = {"tensorflow/__init__.py": code, f"tensorflow/lib_{flavour}.so": "", "tensorflow/ops.py": ""}
+    files = {"tensorflow/__init__.py": code, f"tensorflow/lib_{flavor}.so": "", "tensorflow/ops.py": ""}
     files[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n"
     files[f"{info}/WHEEL"] = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     files[f"{info}/RECORD"] = "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"])
@@ -124,16 +124,16 @@ PLACES = ("your own line", "a file of data", "a library of the system", "the pac
 class Reading(NamedTuple):
     """How a message of exercise 1 is read."""
 
-    lines: tuple[int, ...]  # that name the fault to be fixed first, counted from 1
+    line: int  # that names the fault to be fixed first, counted from 1
     place: str  # where to fix it, one of PLACES
     ask: str  # the question for a learner who names another line
 
 
 READINGS = {
-    "A": Reading((4,), "a library of the system", "What went wrong first, above the line that joins two tracebacks?"),
-    "B": Reading((6,), "a file of data", "What went wrong first, before the program tried to report it?"),
-    "C": Reading((6,), "the package", "Which line says what is wrong, and not where?"),
-    "D": Reading((8,), "your own line", "Which line says what is wrong? A library may add advice below it."),
+    "A": Reading(4, "a library of the system", "What went wrong first, above the line that joins two tracebacks?"),
+    "B": Reading(6, "a file of data", "What went wrong first, before the program tried to report it?"),
+    "C": Reading(6, "the package", "Which line says what is wrong, and not where?"),
+    "D": Reading(8, "your own line", "Which line says what is wrong? A library may add advice below it."),
 }
 
 
@@ -155,7 +155,7 @@ def check_reading(reading: object) -> Iterator[str]:
     """Judge exercise 1 of lesson 13b: of each message the line of the first fault, and where to fix it."""
 
     def judge(letter: str, right: Reading, line: object, place: object) -> None:
-        if line not in right.lines:
+        if not isinstance(line, int | np.integer) or line != right.line:
             raise NotYet(f"{letter}: the first fault is not in line {line!r}. {right.ask}")
         named = " ".join(str(place).lower().split())
         if named not in PLACES:
@@ -185,17 +185,17 @@ def check_commands(commands: Sequence[str]) -> Iterator[str]:
     yield f"{len(commands)} commands, one whole TensorFlow"
 
 
-STATE = "import tensorflow as tf; print(tf.__version__, tf.flavour, tf.ones(2), tf.gpus())"
+STATE = "import tensorflow as tf; print(tf.__version__, tf.flavor, tf.ones(2), tf.gpus())"
 ATTRIBUTE, MODULE, GPU = "`has no attribute`", "`No module named`", "no GPU, and no error"
 NOTHING = r"(?i)\A(nothing|none|\[\]|package\s+version[\s-]*)?\Z"  # an empty list of packages, or its heading
 SUSPECTS: dict[str, Suspect[Scratch]] = {
     "a file of yours": Suspect(ATTRIBUTE, "tensorflow.__file__", lambda env, printed: "tensorflow.py" in str(printed)),
-    "two flavours": Suspect(ATTRIBUTE, "tensorflow.__file__", lambda env, printed: _matches("[Nn]one|namesp", printed)),
+    "two flavors": Suspect(ATTRIBUTE, "tensorflow.__file__", lambda env, printed: _matches("[Nn]one|namesp", printed)),
     "another version": Suspect(ATTRIBUTE, "tensorflow.__version__", lambda env, printed: True),
     "not installed here": Suspect(MODULE, "pip list", lambda env, printed: _matches(NOTHING, printed)),
     "files gone": Suspect(MODULE, "pip list", lambda env, printed: "2.21" in str(printed)),
     "a variable": Suspect(GPU, "os.environ.get(...)", lambda env, printed: str(printed).strip() == "-1"),
-    "the build for CPUs": Suspect(GPU, "tensorflow.flavour", lambda env, printed: "cpu" in str(printed).lower()),
+    "the build for CPUs": Suspect(GPU, "tensorflow.flavor", lambda env, printed: "cpu" in str(printed).lower()),
 }
 
 
@@ -207,7 +207,7 @@ def _matches(pattern: str, printed: object) -> bool:
 def make_installation(letter: str) -> Scratch:
     """Return the environment of exercise 3 with this letter, to be entered by `with`."""
     return {
-        "A": Scratch("two flavours", ["tensorflow"], deleted="tensorflow/*.py"),
+        "A": Scratch("two flavors", ["tensorflow"], deleted="tensorflow/*.py"),
         "B": Scratch("a variable", ["tensorflow"], devices="-1"),
         "C": Scratch("not installed here"),
         "D": Scratch("a file of yours", ["tensorflow"], hidden_by="tensorflow.py"),
