@@ -120,16 +120,23 @@ def test_the_networks_answers_by_numpy_are_those_of_keras():
     assert np.allclose(by_numpy, by_keras, atol=1e-4)
 
 
-def test_a_result_holds_every_run_and_nothing_that_names_the_owner(monkeypatch, capsys):
+def test_a_result_holds_every_run_and_nothing_that_names_the_owner(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("ANYGPU_PROFILE", "preview")
+    monkeypatch.setattr(bench, "KEPT", tmp_path / "build" / "lesson-11.json")
     result = bench.measure(["opencl"])
     assert [row.task for row in bench.rows(result)] == ["copy", "product"]
     assert all(len(row.measured.seconds) == bench.SCOUT and row.speed > 0 for row in bench.rows(result))
     assert set(result.get_metadata()) == {"framework", "device", "machine", "others", "profile", "measured", "unit"}
     assert capsys.readouterr().out == "5 runs each: OpenCL\n"
+    kept = pyperf.BenchmarkSuite.load(str(bench.KEPT))
+    assert [row.speed for row in bench.rows(kept)] == [row.speed for row in bench.rows(result)]
+    (bench.KEPT.parent / "folder").touch()
+    monkeypatch.setattr(bench, "KEPT", bench.KEPT.parent / "folder" / "kept.json")
+    bench.measure(["opencl"])
+    assert "cannot be kept" in capsys.readouterr().out
 
 
-def test_the_fastest_framework_of_each_task_is_measured_again_and_that_counts(monkeypatch):
+def test_the_fastest_framework_of_each_task_is_measured_again_and_that_counts(monkeypatch, tmp_path):
     asked = []
 
     def time_frameworks(names, repeats):
@@ -138,6 +145,7 @@ def test_the_fastest_framework_of_each_task_is_measured_again_and_that_counts(mo
         return {row.get_name(): row for row in suite(speeds)}
 
     monkeypatch.setenv("ANYGPU_PROFILE", "lab")
+    monkeypatch.setattr(bench, "KEPT", tmp_path / "lesson-11.json")
     monkeypatch.setattr(bench, "_time_frameworks", time_frameworks)
     monkeypatch.setattr(bench.devices, "is_installed", lambda name: True)
     result = bench.measure(["opencl", "jax", "torch"])
@@ -161,35 +169,6 @@ def test_each_task_is_compared_with_the_reference_machine_by_its_fastest_framewo
     assert [(row[0], row[3]) for row in shown.rows] == [("copy", "2.00"), ("product", "4.00"), (bench.MEAN, "2.83")]
     assert "chip (torch)" in str(shown) and "Only 2 of 4 tasks" in str(shown)
     assert list(bench.REFERENCE) == list(bench.TASKS)
-
-
-def test_a_result_is_kept_and_compared_with_the_next(tmp_path, capsys):
-    file = tmp_path / "build" / "lesson-11.json"
-    first = suite({("copy", "opencl"): 10, ("product", "opencl"): 100, ("CNN training", "jax"): 500})
-    assert bench.compare_with_earlier(first, file) is None
-    assert "no earlier result" in capsys.readouterr().out and file.exists()
-    faster = suite({("product", "opencl"): 1000, ("copy", "opencl"): 10})
-    compared = bench.compare_with_earlier(faster, file)
-    assert [(row[0], row[-1]) for row in compared.rows] == [("copy", "no claim"), ("product", "faster")]
-    assert "2026-11-23" in str(compared)
-    assert [row.speed for row in bench.rows(pyperf.BenchmarkSuite.load(str(file)))] == pytest.approx([1000, 10])
-    loaded = bench.compare_with_earlier(suite({("product", "opencl"): 1}, others=0.3), file)
-    assert [row[-1] for row in loaded.rows] == ["not quiet"]
-    bench.compare_with_earlier(faster, file)
-    typed = [sys.executable, "-m", "pyperf", "compare_to", "--table", str(file), str(file)]
-    done = subprocess.run(typed, capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and "not significant" in done.stdout + done.stderr
-
-
-@pytest.mark.parametrize("text", ["", "{", '{"version": "9"}', '{"version": "1.0"}'])
-def test_a_damaged_result_counts_as_none(tmp_path, text, capsys):
-    file = tmp_path / "lesson-11.json"
-    file.write_text(text, encoding="utf-8")
-    assert bench.compare_with_earlier(suite({("copy", "opencl"): 10}), file) is None
-    assert bench.compare_with_earlier(suite({("copy", "opencl"): 10}), file) is not None
-    (tmp_path / "folder").touch()
-    assert bench.compare_with_earlier(suite({("copy", "opencl"): 10}), tmp_path / "folder" / "kept.json") is None
-    assert "cannot be kept here" in capsys.readouterr().out
 
 
 # -------------------------------------------------------------------------------------------- figure and exercises

@@ -38,8 +38,7 @@ def test_each_training_has_a_cause_that_its_experiment_finds(images):
 def test_only_dead_runs_have_no_unit_that_is_on():
     for run, is_dead in lesson_13.make_deep_runs().values():
         assert is_dead != (run.x @ run.layers[0] > 0).any()
-    learns, dead = (lesson_13.make_deep_runs()[name][0] for name in ("learns", "had a rate of 100"))
-    assert learns.losses[-1] < 1.5 < 2.3 < dead.losses[-1] < 2.31
+        assert run.losses[-1] == pytest.approx(np.log(10), abs=0.02)  # so the loss tells nothing
 
 
 def test_a_symptom_that_does_not_fit_is_told(images, capsys):

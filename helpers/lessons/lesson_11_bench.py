@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -68,7 +67,7 @@ class Work(NamedTuple):
 
 
 def measure(frameworks: Sequence[str] | None = None) -> pyperf.BenchmarkSuite:
-    """Time every task with each installed framework, on the device that it takes by itself.
+    """Time every task with each installed framework, on the device that it takes by itself, and keep the result.
 
     Each framework runs in a process of its own, where its tasks take turns. The fastest of several owes something to
     luck, so `lab` and `full` measure the fastest framework of each task again, and the second measurement counts.
@@ -110,7 +109,13 @@ def measure(frameworks: Sequence[str] | None = None) -> pyperf.BenchmarkSuite:
     }
     for title in fastest:
         found[title].update_metadata(shared)
-    return pyperf.BenchmarkSuite([found[title] for title in fastest])
+    suite = pyperf.BenchmarkSuite([found[title] for title in fastest])
+    try:
+        KEPT.parent.mkdir(parents=True, exist_ok=True)
+        suite.dump(str(KEPT), compact=False, replace=True)
+    except OSError as error:
+        print(f"This result cannot be kept in {KEPT.name} ({error.strerror}).")
+    return suite
 
 
 def _time_frameworks(names: Sequence[str], repeats: int) -> dict[str, pyperf.Benchmark]:
@@ -330,56 +335,10 @@ def table(suite: pyperf.BenchmarkSuite) -> Table:
     if len(times) == len(TASKS):
         records.add_note(records.Note(MEAN, mean, "times"))
     lines.append((MEAN, "", "", f"{mean:.2f}"))
-    below = [_describe_load(about["others"])]
+    quiet = about["others"] <= QUIET
+    verdict = "" if quiet else ": the machine was not quiet, so these speeds claim nothing"
+    below = [f"Others used {about['others']:.1%} of the cores{verdict}."]
     if len(times) < len(TASKS):
         below.append(f"Only {len(times)} of {len(TASKS)} tasks: compare this mean with none over all of them.")
     headers = ("task", "fastest on", "median speed", "times the reference")
     return records.add_column(Table(lines, headers, below), "11")
-
-
-def _describe_load(others: float) -> str:
-    """Return a sentence on how busy others kept the machine, and whether that forbids a claim."""
-    verdict = "" if others <= QUIET else ": the machine was not quiet, so these speeds claim nothing"
-    return f"Others used {others:.1%} of the cores{verdict}."
-
-
-def compare_with_earlier(suite: pyperf.BenchmarkSuite, file: Path = KEPT) -> Table | None:
-    """Return what may be claimed of each task against this machine's earlier result, and keep the new one in its place.
-
-    Args:
-        suite: the new result.
-        file: where results are kept, in pyperf's format.
-
-    Returns:
-        A row for each task that both have, without a claim if others computed meanwhile; None, with a printed
-        sentence, where there is no earlier result.
-    """
-    import pyperf
-
-    try:
-        earlier = pyperf.BenchmarkSuite.load(str(file))
-    except (OSError, ValueError, KeyError):  # none yet, or half of one
-        earlier = None
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        suite.dump(str(file), compact=False, replace=True)
-        kept = f"This one is kept in {file.parent.name}/{file.name}."
-    except OSError as error:
-        kept = f"This one cannot be kept here ({error.strerror})."
-    if earlier is None:
-        print(f"There is no earlier result of this machine. {kept}")
-        return None
-    before, now, lines = best(earlier), best(suite), []
-    others = [result.get_metadata()["others"] for result in (earlier, suite)]
-    for task in now.keys() & before.keys():
-        decided = "not quiet"
-        if max(others) <= QUIET:
-            decided = timing.decide(before[task].measured.seconds, now[task].measured.seconds)
-        lines.append((task, str(before[task]), str(now[task]), decided))
-    lines.sort(key=lambda line: list(TASKS).index(line[0]))
-    runs = [[len(row.measured.seconds) for row in rows.values()] for rows in (before, now)]
-    counts = f"at least {min(runs[0])} runs earlier and {min(runs[1])} now"
-    measured = (
-        f"Earlier: {earlier.get_metadata()['measured']}; others used {others[0]:.1%} then and {others[1]:.1%} now."
-    )
-    return Table(lines, ("task", "earlier", "now", "now it is"), [f"{measured} Compared: {counts}.", kept])
