@@ -33,6 +33,7 @@ OWN_VARIABLES: dict[str, tuple[str, ...]] = {
     "torch": (),
     "onnxruntime": (),
 }
+HIDING = "CUDA_VISIBLE_DEVICES"  # an empty one ends JAX's start: https://github.com/jax-ml/jax/issues/37668 (2026-05)
 TWO_OPENMP = r"OMP: Error #15|multiple copies of the OpenMP runtime"
 
 
@@ -83,6 +84,8 @@ def _list_causes(facts: Facts, framework: str, says: str) -> list[str]:
 def _list_misleading_variables(facts: Facts, framework: str) -> list[str]:
     """Return the variables that may end a framework's import; TensorFlow for ROCm needs LD_LIBRARY_PATH."""
     names = [name for name in (*SHADOWING, *OWN_VARIABLES[framework]) if facts.variables.get(name)]
+    if "CUDA_ERROR_NO_DEVICE" in facts.answers[framework].message and HIDING in facts.variables:
+        names.append(HIDING)
     needs_path = framework == "tensorflow" and facts.find_package("tensorflow-rocm")
     return [name for name in names if not (needs_path and name == "LD_LIBRARY_PATH")]
 
