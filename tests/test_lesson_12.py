@@ -102,7 +102,7 @@ def test_what_is_right_without_optimization_is_the_drivers_fault(capsys, monkeyp
     in_subprocess(judge)
     assert re.match(r"right \(all tried, .*Your kernel is right", output(capsys).replace("\n    ", " "))
     with pytest.raises(CheckFailed):
-        in_subprocess(judge, is_opencl=False)
+        in_subprocess(judge, is_optimized=False)
 
 
 def test_a_refusal_keeps_its_words_if_the_second_opinion_crashes(capsys):
