@@ -236,7 +236,7 @@ class Text:
     # ------------------------------------------------------------------------------------------ loops
 
     def is_endless(self, loop: Cursor, body: Cursor) -> bool:
-        """Return whether a loop never ends: it changes nothing that its condition asks for, and nothing leaves it."""
+        """Return whether a loop never ends: nothing leaves it, and its condition holds always, or cannot change."""
         from helpers.devices.kernel_text import closing_bracket, without_comments
 
         text = without_comments(self.read(loop))
@@ -248,10 +248,12 @@ class Text:
         condition = text[opening + 1 : closing_bracket(text, opening)]
         if is_for:
             condition = condition.split(";")[1]
+        declared = {each.spelling: each for each in loop.walk_preorder() if each.kind.name == "DECL_REF_EXPR"}
+        if _holds_always(condition, declared):
+            return True
         if re.search(r"\w\s*\(|\[|->|\*|\.|=[^=]|\+\+|--", re.sub(r"[<>!=]=", "<", condition)):
             return False  # it calls, reads memory or changes something
         names = set(re.findall(r"[A-Za-z_]\w*", condition))
-        declared = {each.spelling: each for each in loop.walk_preorder() if each.kind.name == "DECL_REF_EXPR"}
         if any(name in declared and find_memory(declared[name].type) for name in names):
             return False
         changed = "|".join(re.escape(name) for name in names) or r"\b\B"
@@ -298,6 +300,18 @@ class Text:
     def _is_assigned(self, left: Cursor) -> bool:
         after = self.source[find_range(left)[1] :].lstrip()
         return after.startswith(b"=") and not after.startswith(b"==")
+
+
+def _holds_always(condition: str, declared: Mapping[str, Cursor]) -> bool:
+    """Return whether a condition asks whether a number without a sign is at least 0.
+
+    Args:
+        condition: of a loop.
+        declared: the names in it, and elsewhere in the loop.
+    """
+    found = re.fullmatch(r"\s*(\w+)\s*>=\s*0[uU]?\s*", condition)
+    kind = declared[found[1]].type.get_canonical().kind.name if found and found[1] in declared else ""
+    return kind in ("UCHAR", "CHAR_U", "USHORT", "UINT", "ULONG")
 
 
 def list_steps(cursor: Cursor) -> list[Cursor]:
