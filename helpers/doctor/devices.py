@@ -61,8 +61,8 @@ def _tell_of_device(failure: str, facts: Facts, device: Device) -> Finding:
     targets = gpus.list_amd_targets(facts)
     target = targets[0] if targets else gpus.find_amd_target(str(device))
     words = _list_case_words(facts, device)
-    if not target:
-        words.append("no-target")
+    if target not in gpus.AMD_WITH_PACKAGES:
+        words.append("no-packages" if target else "no-target")
     reason = device.reason.splitlines()[0].rstrip(".") if device.reason else "it gives no reason"
     title = FRAMEWORKS[device.framework].title
     return tell(

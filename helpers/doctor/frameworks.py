@@ -21,11 +21,12 @@ SHADOWING = ("LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH", "DYLD_INSERT_
 ROCM_LIBRARY = r"\blib(hip|roc|amd|MIOpen|rccl)\w*\.so"  # docs/amd-linux.md, step 3
 # What an import says, and what stays as it is in a new environment: files that the system refuses
 # (https://github.com/pytorch/pytorch/issues/182008, 2026-04; https://github.com/Comfy-Org/ComfyUI/issues/15117);
-# a folder that no program may be run from; a C library that is older than the packages.
+# a folder that no program may be run from; a system's C or C++ library that is older than the packages.
 IMPORT_CAUSES = {
     "blocked": r"Application Control|WinError 4551|disallowed by system policy|not valid for use in process",
     "noexec": r"failed to map segment from shared object",
-    "old-system": r"version `?'?GLIBC_2\.\d+'? not found",
+    "old-system": r"version `?'?GLIBC_2\.\d+'? not found"
+    r"|\s/(usr/)?lib(64|/[\w-]+)?/libstdc\+\+\S* version `?'?(GLIBCXX|CXXABI)_",
 }
 OWN_VARIABLES: dict[str, tuple[str, ...]] = {
     "tensorflow": ("XLA_FLAGS", "TF_XLA_FLAGS"),
