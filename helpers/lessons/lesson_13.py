@@ -189,7 +189,7 @@ def check_broken(forgetful: Callable[..., object], loss_twice: Callable[..., obj
     for _ in range(2):  # one may keep a list
         answers.append(checks.answer(forgetful, 2.0, 4.0, 1.0, 0.5, who="forgetful"))
     if all(np.array_equal(answer, (1.5, 1.0)) for answer in answers):
-        raise NotDone("forgetful uses the new gradient alone, as it was handed out.")
+        raise NotDone("forgetful uses the new gradient alone: it is unchanged.")
     yield checks.judge_function(
         forgetful, never_forgets, lambda rng: [*rng.uniform(0.5, 1, (5, 4)).tolist(), (1.0, 0, 0.25, 0.5)]
     )
