@@ -35,8 +35,9 @@ ON_BACKEND = ("test_training", "test_lesson_00", "test_lesson_05", "test_lesson_
 
 
 def pytest_addoption(parser):
-    """Add --all: tests that take long, or that need what is slow (installs, frameworks, browsers), are left out."""
+    """Add --all, without which tests are left out that take long or need what is slow, and --every-driver."""
     parser.addoption("--all", action="store_true", help="run the slow tests too")
+    parser.addoption("--every-driver", action="store_true", help="try all of tests/kernels.toml on each OpenCL driver")
 
 
 def pytest_configure(config):

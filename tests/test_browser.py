@@ -17,9 +17,9 @@ from helpers import ROOT
 from helpers.commands import lesson_files
 
 SECONDS = 600  # against hanging
-# What only a browser shows: the first lessons that a learner opens, a training with Keras, and WebGPU in the page.
+# What only a browser shows: the first lesson that a learner opens, a training with Keras, and WebGPU in the page.
 # nbval runs the cells of all the others.
-LESSONS = lesson_files.find(["00", "01", "04", "14", "14b"])
+LESSONS = lesson_files.find(["00", "04", "14b"])
 
 BUSY = """index => document.querySelectorAll('.jp-Notebook .jp-Cell')[index]
   .querySelector('.jp-InputArea-prompt').innerText.includes('*')"""

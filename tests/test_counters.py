@@ -1,11 +1,11 @@
-"""helpers.judge.counters: against counts by hand, and against the index arithmetic of two kernels, done in NumPy."""
+"""helpers.judge.counters: against counts by hand, and against the index arithmetic of a kernel, done in NumPy."""
 
 import numpy as np
 import pytest
 
 from helpers.devices import opencl
 from helpers.judge import counters, opencl_recorder
-from helpers.lessons import lesson_15, lesson_15_clock
+from helpers.lessons import lesson_15
 
 pytestmark = pytest.mark.usefixtures("one_context")
 
@@ -29,29 +29,29 @@ LOCAL = """__kernel void k(__global const float *x, __global float *y) {{
     part[{at}] = i;
     y[i] = x[i];
 }}"""
-# By hand: kernel, access, work-items of its only group; then requests, needed, fewest, bytes used, work-items that ask.
+# By hand: kernel, access, work-items of its only group; then requests, needed, fewest, bytes used.
 BY_HAND = {
-    "neighbors, one line": (READ.format(type="float", before="", x="x[i]"), "x[i]", 32, (1, 1, 1, 128, 32)),
-    "two pieces of one group": (READ.format(type="float", before="", x="x[i]"), "x[i]", 64, (2, 2, 2, 256, 64)),
-    "every second float": (READ.format(type="float", before="", x="x[2 * i]"), "x[2 * i]", 32, (1, 2, 1, 128, 32)),
-    "begins inside a line": (READ.format(type="float", before="", x="x[i + 1]"), "x[i + 1]", 32, (1, 2, 1, 128, 32)),
-    "all the same": (READ.format(type="float", before="", x="x[7]"), "x[7]", 32, (1, 1, 1, 4, 32)),
-    "bytes": (READ.format(type="uchar", before="", x="x[i]"), "x[i]", 32, (1, 1, 1, 32, 32)),
+    "neighbors, one line": (READ.format(type="float", before="", x="x[i]"), "x[i]", 32, (1, 1, 1, 128)),
+    "two pieces of one group": (READ.format(type="float", before="", x="x[i]"), "x[i]", 64, (2, 2, 2, 256)),
+    "every second float": (READ.format(type="float", before="", x="x[2 * i]"), "x[2 * i]", 32, (1, 2, 1, 128)),
+    "begins inside a line": (READ.format(type="float", before="", x="x[i + 1]"), "x[i + 1]", 32, (1, 2, 1, 128)),
+    "all the same": (READ.format(type="float", before="", x="x[7]"), "x[7]", 32, (1, 1, 1, 4)),
+    "bytes": (READ.format(type="uchar", before="", x="x[i]"), "x[i]", 32, (1, 1, 1, 32)),
     "a vector of four is one access": (
         READ.format(type="float", before="", x="vload4(i, x).x"),
         "vload4(i, x)",
         32,
-        (1, 4, 4, 512, 32),
+        (1, 4, 4, 512),
     ),
     "a loop: 4 + 3 + 2 + 1": (  # work-item i goes round i % 4 + 1 times; 8 work-items fewer each time
         READ.format(type="float", before="float s = 0; for (int k = 0; k <= i % 4; k++) s += x[32 * k + i];", x="s"),
         "x[32 * k + i]",
         32,
-        (4, 4, 4, 320, 80),
+        (4, 4, 4, 320),
     ),
-    "a row of local memory": (LOCAL.format(at="i"), "part[i]", 32, (1, 1, 1, 128, 32)),
-    "a column of 32 floats a row": (LOCAL.format(at="32 * i"), "part[32 * i]", 32, (1, 32, 1, 128, 32)),
-    "a column of 33 floats a row": (LOCAL.format(at="33 * i"), "part[33 * i]", 32, (1, 1, 1, 128, 32)),
+    "a row of local memory": (LOCAL.format(at="i"), "part[i]", 32, (1, 1, 1, 128)),
+    "a column of 32 floats a row": (LOCAL.format(at="32 * i"), "part[32 * i]", 32, (1, 32, 1, 128)),
+    "a column of 33 floats a row": (LOCAL.format(at="33 * i"), "part[33 * i]", 32, (1, 1, 1, 128)),
 }
 
 
@@ -60,8 +60,8 @@ def test_the_counts_of_a_small_launch_are_those_by_hand(launch):
     source, access, items, expected = BY_HAND[launch]
     x = np.zeros(1024, np.uint8 if "uchar" in source else np.float32)
     count = counted(source, "k", items, items, [x, np.zeros(1024, np.float32)])[access]
-    assert (count.requests, count.needed, count.fewest, count.used, count.asking) == expected
-    assert count.lanes == count.requests * 32 and count.in_local == access.startswith("part")
+    assert (count.requests, count.needed, count.fewest, count.used) == expected
+    assert count.in_local == access.startswith("part")
 
 
 def test_lines_and_pieces_have_the_size_that_is_asked_for():
@@ -69,7 +69,7 @@ def test_lines_and_pieces_have_the_size_that_is_asked_for():
     given = [floats(128), floats(64)]
     assert counted(source, "k", 64, 64, given, line=64)["x[2 * i]"].needed == 8
     assert counted(source, "k", 64, 64, given, together=64)["x[2 * i]"].requests == 1
-    assert counted(source, "k", 64, 8, given)["y[i]"].lanes == 64  # pieces of 8: the group is smaller
+    assert counted(source, "k", 64, 8, given)["y[i]"].requests == 8  # pieces of 8: the group is smaller
 
 
 # ---------------------------------------------------------------------------------- index arithmetic, done in NumPy
@@ -109,16 +109,12 @@ def test_the_transpositions_are_counted_as_their_indices_say():
         assert found["tile[lx][k]"].needed == groups * turns_of(lx * width + k)
 
 
-@pytest.mark.parametrize("order", ["spread", "no %", "packed"])
-def test_the_sums_are_counted_as_their_indices_say(order):
-    found = counters.count_accesses(lesson_15_clock.record_case(f"sum, {order}"))
-    me, groups = np.arange(256), 1024 // 256
-    turns, asking, pieces = 0, 0, 0
-    for step in (1, 2, 4, 8, 16, 32, 64, 128):
-        adds = me < step if order == "packed" else me % (2 * step) == 0
-        for piece in np.split(me, 8):
-            busy = piece[adds[piece]] + step
-            if len(busy):
-                turns, asking, pieces = turns + np.bincount(busy % 32).max(), asking + len(busy), pieces + 1
-    count = found["part[me + step]"]
-    assert (count.needed, count.asking, count.requests) == (groups * turns, groups * asking, groups * pieces)
+def test_a_line_that_several_requests_need_is_there_once():
+    n = 64
+    given = [floats(n * n), floats(n * n), np.int32(n)]
+    recorded = opencl_recorder.record(opencl.Kernel(lesson_15.NAIVE, "transpose"), (n, n), (32, 8), given)
+    reads, writes = (counters.find_lines(recorded)[text] for text in ("x[row * n + column]", "y[column * n + row]"))
+    assert reads == {("x", place) for place in range(n * n // 32)} and writes == {("y", place) for _, place in reads}
+    kernel = opencl.Kernel(lesson_15.DRIFT, "drift")
+    found = counters.find_lines(opencl_recorder.record(kernel, 32, 32, [floats(256), floats(32), np.int32(32)]))
+    assert found["p[8 * i]"] == found["p[8 * i + 3]"] and len(set().union(*found.values())) == 9

@@ -490,6 +490,11 @@ def test_keras_settings_of_another_course_are_told(settings_of_keras, expected, 
         ("JAX_ENABLE_X64", "True", True),
         ("JAX_ENABLE_X64", "0", False),
         ("JAX_DISABLE_JIT", "1", True),
+        ("JAX_DEBUG_NANS", "1", True),
+        ("PYOPENCL_BUILD_OPTIONS", "-cl-fast-relaxed-math", True),
+        ("CUDA_LAUNCH_BLOCKING", "1", True),
+        ("CUDA_LAUNCH_BLOCKING", "0", False),
+        ("PYTHONOPTIMIZE", "2", True),
     ],
 )
 def test_a_variable_that_changes_what_lessons_show_is_told(variable, value, is_told, monkeypatch):

@@ -35,6 +35,12 @@ def test_each_training_has_a_cause_that_its_experiment_finds(images):
         assert (abs(run.row_sum() - 1) < 1e-3) == (letter == "C")
 
 
+def test_only_dead_runs_have_no_unit_that_is_on():
+    for run, is_dead in lesson_13.make_deep_runs().values():
+        assert is_dead != (run.x @ run.layers[0] > 0).any()
+        assert run.losses[-1] == pytest.approx(np.log(10), abs=0.02)  # so the loss tells nothing
+
+
 def test_a_symptom_that_does_not_fit_is_told(images, capsys):
     lesson_13.check_diagnosis({letter: ("leak", 1) for letter in "ABCDEF"}, *images)
     assert "another symptom" in capsys.readouterr().out
@@ -48,7 +54,7 @@ def test_a_wrong_list_of_packages_is_no_proof(capsys):
 
 def test_nothing_is_left_of_an_environment():
     with lesson_13b.Scratch(unpacked=["tensorflow", "tensorflow-cpu"]) as env:
-        assert env.python(lesson_13b.STATE) == "2.20.0 cpu [1.0, 1.0] []"
+        assert env.python(lesson_13b.STATE) == "2.21.0 cpu [1.0, 1.0] []"
         assert env.python("import numpy") == "ModuleNotFoundError: No module named 'numpy'"
         assert env.python("import os; print(os.getcwd(), os.environ.get('CUDA_VISIBLE_DEVICES'))") == "work None"
         assert "No matching distribution" in env.pip("install no-such-package")  # no internet is asked
@@ -64,12 +70,18 @@ def test_nothing_is_left_of_an_environment():
         ("C", "ModuleNotFoundError: "),
         ("D", "AttributeError: "),
         ("E", "ModuleNotFoundError: "),
-        ("F", "2.20.0 cpu [1.0, 1.0] []"),
+        ("F", "2.21.0 cpu [1.0, 1.0] []"),
     ],
 )
 def test_each_installation_shows_its_message(letter, shown):
     with lesson_13b.make_installation(letter) as env:
         assert env.python(lesson_13b.STATE).startswith(shown)
+
+
+def test_the_line_of_each_fault_says_what_is_wrong():
+    messages = lesson_13b.read_messages()
+    for letter, reading in lesson_13b.READINGS.items():
+        assert "Error: " in messages[letter][reading.line - 1]
 
 
 def test_of_a_program_without_a_fault_there_is_no_message():

@@ -213,7 +213,7 @@ def record_counted_kernels() -> None:
 
 
 def record_limits() -> None:
-    """Note lesson 01b's curves, branches, chains, bandwidths and dots below the roof."""
+    """Note lesson 01b's curves, chains, bandwidths and dots below the roof."""
     _prove_devices()
     execute_cells("01b")
 

@@ -17,8 +17,9 @@ from helpers.training import backends
 
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 VULKAN_DRIVERS = ("etc/vulkan/icd.d", "usr/share/vulkan/icd.d")  # where Linux registers them
-VULKAN_VARIABLES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")  # they name the only drivers that Vulkan's loader looks at
-VULKAN_REASON = "Vulkan looks at these drivers alone."
+# They choose the drivers that Vulkan's loader looks at; the last two hold patterns of their files' names.
+VULKAN_VARIABLES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_LOADER_DRIVERS_SELECT", "VK_LOADER_DRIVERS_DISABLE")
+VULKAN_REASON = "It chooses the drivers that Vulkan looks at."
 VULKAN_NAMES = {"NVIDIA": "nvidia", "AMD": "radeon|amd", "Intel": "intel"}  # how the names of their files begin
 SPARING = ("TF_FORCE_GPU_ALLOW_GROWTH", "XLA_PYTHON_CLIENT_PREALLOCATE")  # let frameworks reserve no GPU's memory
 SIDE = ("onnxruntime", "webgpu")  # frameworks of a lesson's part; what fails there is a note
@@ -60,8 +61,8 @@ def _tell_of_device(failure: str, facts: Facts, device: Device) -> Finding:
     targets = gpus.list_amd_targets(facts)
     target = targets[0] if targets else gpus.find_amd_target(str(device))
     words = _list_case_words(facts, device)
-    if not target:
-        words.append("no-target")
+    if target not in gpus.AMD_WITH_PACKAGES:
+        words.append("no-packages" if target else "no-target")
     reason = device.reason.splitlines()[0].rstrip(".") if device.reason else "it gives no reason"
     title = FRAMEWORKS[device.framework].title
     return tell(

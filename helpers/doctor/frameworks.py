@@ -21,11 +21,12 @@ SHADOWING = ("LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH", "DYLD_INSERT_
 ROCM_LIBRARY = r"\blib(hip|roc|amd|MIOpen|rccl)\w*\.so"  # docs/amd-linux.md, step 3
 # What an import says, and what stays as it is in a new environment: files that the system refuses
 # (https://github.com/pytorch/pytorch/issues/182008, 2026-04; https://github.com/Comfy-Org/ComfyUI/issues/15117);
-# a folder that no program may be run from; a C library that is older than the packages.
+# a folder that no program may be run from; a system's C or C++ library that is older than the packages.
 IMPORT_CAUSES = {
     "blocked": r"Application Control|WinError 4551|disallowed by system policy|not valid for use in process",
     "noexec": r"failed to map segment from shared object",
-    "old-system": r"version `?'?GLIBC_2\.\d+'? not found",
+    "old-system": r"version `?'?GLIBC_2\.\d+'? not found"
+    r"|\s/(usr/)?lib(64|/[\w-]+)?/libstdc\+\+\S* version `?'?(GLIBCXX|CXXABI)_",
 }
 OWN_VARIABLES: dict[str, tuple[str, ...]] = {
     "tensorflow": ("XLA_FLAGS", "TF_XLA_FLAGS"),
@@ -33,6 +34,7 @@ OWN_VARIABLES: dict[str, tuple[str, ...]] = {
     "torch": (),
     "onnxruntime": (),
 }
+HIDING = "CUDA_VISIBLE_DEVICES"  # an empty one ends JAX's start: https://github.com/jax-ml/jax/issues/37668 (2026-05)
 TWO_OPENMP = r"OMP: Error #15|multiple copies of the OpenMP runtime"
 
 
@@ -83,6 +85,8 @@ def _list_causes(facts: Facts, framework: str, says: str) -> list[str]:
 def _list_misleading_variables(facts: Facts, framework: str) -> list[str]:
     """Return the variables that may end a framework's import; TensorFlow for ROCm needs LD_LIBRARY_PATH."""
     names = [name for name in (*SHADOWING, *OWN_VARIABLES[framework]) if facts.variables.get(name)]
+    if "CUDA_ERROR_NO_DEVICE" in facts.answers[framework].message and HIDING in facts.variables:
+        names.append(HIDING)
     needs_path = framework == "tensorflow" and facts.find_package("tensorflow-rocm")
     return [name for name in names if not (needs_path and name == "LD_LIBRARY_PATH")]
 

@@ -10,6 +10,11 @@ from helpers.doctor.facts import Facts
 from helpers.doctor.findings import Finding, Results, join_names, tell
 
 JAX_PLATFORMS = "JAX_PLATFORMS"
+CHOOSING = {  # by maker, the variables that choose which GPUs a framework may see
+    "NVIDIA": ("CUDA_VISIBLE_DEVICES", JAX_PLATFORMS, "JAX_PLATFORM_NAME"),
+    "AMD": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", JAX_PLATFORMS, "JAX_PLATFORM_NAME"),
+    "Intel": ("ONEAPI_DEVICE_SELECTOR", "ZE_AFFINITY_MASK"),
+}
 TRAINING = ("tensorflow", "jax", "torch")  # the frameworks that obey the variables of CUDA and ROCm
 UNLISTED = {  # what a framework says of the driver
     "fabric": r"Error 802|system not yet initialized",
@@ -74,6 +79,13 @@ def tell_hidden_from_jax(facts: Facts, builds: Collection[str], maker: str) -> R
         yield tell_hidden(facts, [JAX_PLATFORMS], f"every {maker} GPU from JAX", reason, about=["jax"])
 
 
+def describe_choosing(facts: Facts, maker: str) -> dict[str, str]:
+    """Return what the texts of failures.toml name of the variables that choose a maker's GPUs: names and values."""
+    chosen = [name for name in CHOOSING[maker] if name in facts.variables]
+    values = ", ".join(f"{name} is {facts.variables[name]!r}" for name in chosen)
+    return {"names": " ".join(chosen), "values": values}
+
+
 def tell_processor_build(facts: Facts, builds: Collection[str], maker: str, gpu: str) -> Results:
     """Tell that Keras computes with a framework for processors, and which others are for processors, too.
 
@@ -110,6 +122,9 @@ def tell_unlisted(facts: Facts, builds: Iterable[str], maker: str) -> Results:
             words = [word for word, pattern in UNLISTED.items() if re.search(pattern, message, re.IGNORECASE)]
             if facts.variables.get("LD_LIBRARY_PATH"):
                 words.append("path")
+            choosing = describe_choosing(facts, maker)
+            if choosing["names"]:
+                words.append("variables")
             yield tell(
                 "devices-not-listed",
                 facts.host,
@@ -118,4 +133,5 @@ def tell_unlisted(facts: Facts, builds: Iterable[str], maker: str) -> Results:
                 framework=FRAMEWORKS[framework].title,
                 maker=maker,
                 says=f"It says: {message}" if message else "It says nothing of that itself.",
+                **choosing,
             )

@@ -6,6 +6,7 @@ import re
 
 from helpers.doctor.facts import Facts
 from helpers.doctor.findings import Results, tell
+from helpers.doctor.gpu_findings import describe_choosing
 
 LEVEL_ZERO = re.compile(r"libze_intel_gpu\.so")  # Intel's driver for Level Zero, through which PyTorch reaches a GPU
 
@@ -13,8 +14,9 @@ LEVEL_ZERO = re.compile(r"libze_intel_gpu\.so")  # Intel's driver for Level Zero
 def find_unlisted_gpu(facts: Facts) -> Results:
     """Find that PyTorch was built for Intel's GPUs and lists none."""
     if facts.torch.startswith("xpu") and facts.has_no_gpu("torch"):
-        words = ["registered"] if _has_level_zero(facts) else []
-        yield tell("intel-xpu-not-listed", facts.host, words=words, about=["torch"])
+        choosing = describe_choosing(facts, "Intel")
+        words = [*(["variables"] if choosing["names"] else []), *(["registered"] if _has_level_zero(facts) else [])]
+        yield tell("intel-xpu-not-listed", facts.host, words=words, about=["torch"], **choosing)
 
 
 def _has_level_zero(facts: Facts) -> bool:

@@ -34,6 +34,13 @@ CHANGING: dict[str, tuple[Callable[[str], bool], str]] = {  # is a value another
     "KERAS_MAX_STEPS_PER_EPOCH": (bool, "Keras ends every epoch after so many steps."),
     "JAX_ENABLE_X64": (_is_on, "JAX computes with float64 where the lessons mean float32."),
     "JAX_DISABLE_JIT": (_is_on, "JAX compiles nothing: each operation runs alone."),
+    "JAX_DEBUG_NANS": (_is_on, "JAX stops with an error where a result is nan."),
+    "PYOPENCL_BUILD_OPTIONS": (bool, "PyOpenCL compiles every kernel with these options."),
+    "CUDA_LAUNCH_BLOCKING": (
+        lambda value: value not in ("", "0"),
+        "On an NVIDIA GPU each launch waits for the end of its kernel.",
+    ),
+    "PYTHONOPTIMIZE": (bool, "Python runs no `assert`, with which cells check their results."),
 }
 
 

@@ -136,7 +136,7 @@ class Judge(Protocol):
     def __call__(self, *args: Any, **kwargs: Any) -> str: ...  # noqa: ANN401, D102
 
 
-def judge_in_subprocess(judge: Judge, seconds: float = 60.0, is_opencl: bool = True, **arguments: object) -> str:
+def judge_in_subprocess(judge: Judge, seconds: float = 60.0, is_optimized: bool = True, **arguments: object) -> str:
     """Let another judge run the learner's kernel in a subprocess, where it may crash or never end.
 
     A kernel in OpenCL C that is refused, or that crashes, is judged again without optimization (`second_opinion`).
@@ -144,7 +144,8 @@ def judge_in_subprocess(judge: Judge, seconds: float = 60.0, is_opencl: bool = T
     Args:
         judge: a function of a module that a fresh process can import.
         seconds: how long the process may run, from its start to the verdict.
-        is_opencl: whether the kernel is in OpenCL C, and not in WGSL.
+        is_optimized: whether the kernel is in OpenCL C and built with optimization; otherwise a second opinion would
+            build the same program again.
         arguments: for the judge, plain data.
 
     Returns:
@@ -160,7 +161,7 @@ def judge_in_subprocess(judge: Judge, seconds: float = 60.0, is_opencl: bool = T
         "module": judge.__module__,
         "name": judge.__name__,
         "given": arguments,
-        "is_opencl": is_opencl,
+        "is_optimized": is_optimized,
     }
     if os.environ.get(SAME_PROCESS) == "1":
         with contextlib.redirect_stdout(io.StringIO()):  # names each launch, for when the process ends in it
@@ -198,24 +199,24 @@ def _judge_apart(call: dict, seconds: float, crash: str = "") -> tuple[str, str]
     refusal = f"the process that ran your kernel gave no verdict: {run.failures[0]}. It was at {launch}."
     if refusals:
         refusal = json.loads(refusals[0].removeprefix(REFUSED))
-    return _judge_apart(call, seconds, refusal) if call["is_opencl"] else (Verdict.NOT_YET.value, refusal)
+    return _judge_apart(call, seconds, refusal) if call["is_optimized"] else (Verdict.NOT_YET.value, refusal)
 
 
-def _judge_here(module: str, name: str, given: dict, is_opencl: bool = False, refusal: str = "") -> tuple[str, str]:
+def _judge_here(module: str, name: str, given: dict, is_optimized: bool = False, refusal: str = "") -> tuple[str, str]:
     """Judge in this process; return the verdict's value and its account, which are plain data.
 
     Args:
         module: of the judge.
         name: of the judge.
         given: its arguments.
-        is_opencl: whether a kernel that is refused is judged again without optimization.
+        is_optimized: whether a kernel that is refused is judged again without optimization.
         refusal: of the first judgment, if that was made elsewhere.
     """
     import importlib
 
     judge = functools.partial(_judge_once, getattr(importlib.import_module(module), name), given)
     verdict, account = (Verdict.NOT_YET, refusal) if refusal else judge()
-    if verdict is Verdict.NOT_YET and is_opencl:
+    if verdict is Verdict.NOT_YET and is_optimized:
         print(REFUSED + json.dumps(account), flush=True)  # for when the process ends in what follows
         from helpers.judge import second_opinion
 
@@ -347,8 +348,6 @@ def judge_function(
         for _ in range(2):  # a function that remembers its last call differs the second time
             given = copy.deepcopy(arguments)
             actual = answer(learner, *given, who=_describe_call(learner, arguments))
-            if actual is ...:
-                raise NotDone(f"{_describe_call(learner, arguments)} is `...`, as it was handed out.")
             if actual is None and expected is not None:
                 nothing = f"{_describe_call(learner, arguments)} returned None"
                 values = (answer(learner, *copy.deepcopy(case), who=_describe_call(learner, case)) for case in asked)
@@ -371,15 +370,19 @@ def answer(learner: Callable[..., object], *given: object, who: str) -> object:
 
     Raises:
         NotYet: the function raised another error, which the message names.
+        NotDone: it returned `...`.
     """
     try:
-        return learner(*given)
+        returned = learner(*given)
     except NotImplementedError:
         return None
     except NotYet:  # of what the check handed in
         raise
     except Exception as error:
         raise NotYet(f"{who} stopped with {type(error).__name__}: {error}") from None
+    if returned is ...:
+        raise NotDone(f"{who} returned `...` (Ellipsis), unchanged: replace the `...` by your own code.")
+    return returned
 
 
 def _describe_call(learner: Callable[..., object], arguments: tuple) -> str:

@@ -35,8 +35,6 @@ class Access(NamedTuple):
     needed: int  # in all requests together the cache lines of global memory, or the turns at local memory
     fewest: int  # how many would do, if the same bytes lay side by side
     used: int  # bytes that were asked for; those that several neighbors ask for at once count once
-    asking: int  # work-items that asked, in all requests
-    lanes: int  # work-items that could have asked, in all requests
     line: int  # bytes of a cache line
 
     def add(self, other: Access) -> Access:
@@ -48,8 +46,6 @@ class Access(NamedTuple):
             self.needed + other.needed,
             self.fewest + other.fewest,
             self.used + other.used,
-            self.asking + other.asking,
-            self.lanes + other.lanes,
             self.line,
         )
 
@@ -63,15 +59,6 @@ class Access(NamedTuple):
         """Bytes of the lines that are needed: lines x bytes of a line; 0 for local memory, which has no lines."""
         return 0 if self.in_local else self.needed * self.line
 
-    @property
-    def idle(self) -> float:
-        """Share of the work-items that only wait while others ask: 1 - asking / lanes, from 0 to 1.
-
-        Nsight Compute reports it as active threads a warp, AMD's `VALUUtilization` as percent of a wave, both for all
-        instructions; the record knows only the accesses.
-        """
-        return 1 - self.asking / self.lanes
-
 
 def count_lines(request: Request, line: int = LINE) -> tuple[int, int]:
     """Return how many cache lines a request for global memory needs, and the fewest that hold as many bytes.
@@ -81,14 +68,18 @@ def count_lines(request: Request, line: int = LINE) -> tuple[int, int]:
     the 32 bytes that a miss moves; use `line=32` for that.
 
     >>> side_by_side = [(item, 4 * item, 4) for item in range(32)]
-    >>> count_lines(Request("x[i]", "x", 0, 32, False, side_by_side))
+    >>> count_lines(Request("x[i]", "x", 0, False, side_by_side))
     (1, 1)
     >>> a_line_apart = [(item, 128 * item, 4) for item in range(32)]
-    >>> count_lines(Request("x[32 * i]", "x", 0, 32, False, a_line_apart))
+    >>> count_lines(Request("x[32 * i]", "x", 0, False, a_line_apart))
     (32, 1)
     """
-    touched = {place for _, first, wide in request.asked for place in range(first // line, -(-(first + wide) // line))}
-    return len(touched), -(-_sum_bytes(request) // line)
+    return len(_find_places(request, line)), -(-_sum_bytes(request) // line)
+
+
+def _find_places(request: Request, line: int) -> set[int]:
+    """Return the numbers of the lines of its array that a request needs."""
+    return {place for _, first, wide in request.asked for place in range(first // line, -(-(first + wide) // line))}
 
 
 def count_turns(request: Request) -> tuple[int, int]:
@@ -100,7 +91,7 @@ def count_turns(request: Request) -> tuple[int, int]:
 
     Work-item i asks for the float part[32 * i], and all of these are in the same bank:
 
-    >>> count_turns(Request("part[32 * i]", "part", 0, 32, False, [(i, 128 * i, 4) for i in range(32)]))
+    >>> count_turns(Request("part[32 * i]", "part", 0, False, [(i, 128 * i, 4) for i in range(32)]))
     (32, 1)
     """
     words = {word for _, first, wide in request.asked for word in range(first // WORD, -(-(first + wide) // WORD))}
@@ -124,8 +115,27 @@ def count_accesses(recorded: Trace, line: int = LINE, together: int = TOGETHER) 
     for request in recorded.requests(together):
         in_local = request.array not in recorded.lengths
         needed, fewest = count_turns(request) if in_local else count_lines(request, line)
-        asking = len({item for item, *_ in request.asked})
-        access = Access(in_local, request.writes, 1, needed, fewest, _sum_bytes(request), asking, request.lanes, line)
+        access = Access(in_local, request.writes, 1, needed, fewest, _sum_bytes(request), line)
         before = found.get(request.access)
         found[request.access] = before.add(access) if before else access
+    return found
+
+
+def find_lines(recorded: Trace, line: int = LINE) -> dict[str, set[tuple[str, int]]]:
+    """Return the different lines of global memory that each access, by its text in the source, needs in a launch.
+
+    A line that several requests ask for is there once: a cache that loses nothing moves it once.
+
+    Args:
+        recorded: the record of the launch.
+        line: bytes of a cache line.
+
+    Returns:
+        For each access its lines, as the array's name and the number of the line.
+    """
+    found: dict[str, set[tuple[str, int]]] = {}
+    for request in recorded.requests():
+        if request.array in recorded.lengths:
+            places = found.setdefault(request.access, set())
+            places.update((request.array, place) for place in _find_places(request, line))
     return found

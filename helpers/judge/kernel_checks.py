@@ -98,6 +98,7 @@ def judge_kernel(
     sizes: Sequence[int] = SIZES,
     traced: Sequence[tuple[int, int]] = SMALL_GROUPS,
     exercise: str = "",
+    before_longest: Callable[[], None] = lambda: None,
 ) -> str:
     """Judge a one-dimensional kernel whose parameters are its inputs, then the output, then `const int n`.
 
@@ -113,6 +114,8 @@ def judge_kernel(
         sizes: the sizes n to try; two random ones are added.
         traced: elements and work-group of each traced launch; the kernel's local memory must fit the work-groups.
         exercise: where its known mistakes stand, such as "01.3"; one that shows the same as the kernel is named.
+        before_longest: judges what the kernel did so far; a kernel that does all work in every work-item would take
+            minutes at the longest size.
 
     Returns:
         What was tried, for the verdict.
@@ -126,6 +129,8 @@ def judge_kernel(
         for n, group in traced:
             unseen += _judge_trace(kernel, _draw_random(inputs, rng, n), reference, n, group)
         for n in tried:
+            if n > SHORT:
+                before_longest()
             _judge_size(kernel, dict(zip(names, _draw_random(inputs, rng, n), strict=False)), reference, n, radius)
     except NotYet as wrong:
         same = mistakes.name_mistake(exercise, fingerprint(kernel, inputs)) if exercise else ""

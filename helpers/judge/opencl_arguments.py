@@ -10,7 +10,7 @@ import numpy as np
 from helpers.devices import opencl
 from helpers.errors import WorkshopError
 from helpers.judge.opencl_header import SCALARS
-from helpers.judge.opencl_rewriter import LOCAL, ParameterType
+from helpers.judge.opencl_reader import LOCAL, ParameterType
 
 if TYPE_CHECKING:
     import pyopencl as cl

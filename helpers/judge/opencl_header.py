@@ -1,4 +1,4 @@
-"""Read OpenCL C with libclang, for `opencl_rewriter`: the declarations that libclang lacks, and macros expanded.
+"""Parse OpenCL C with libclang, for `opencl_reader`: the declarations that libclang lacks, and macros expanded.
 
 libclang's wheel has no headers, so what OpenCL's own header declares stands here. A macro of the learner's hides where
 an access is written. Those that hold an access, a barrier, a loop or a call are therefore expanded first.

@@ -24,7 +24,8 @@ from helpers.devices.kernel_text import KernelError
 from helpers.errors import WorkshopError
 from helpers.judge import opencl_log as layout
 from helpers.judge.opencl_arguments import check_arguments, count_elements, is_local_memory
-from helpers.judge.opencl_rewriter import CONSTANT, LOCAL, Instrumented, instrument
+from helpers.judge.opencl_reader import CONSTANT, LOCAL
+from helpers.judge.opencl_rewriter import Instrumented, instrument
 from helpers.judge.second_opinion import UNOPTIMIZED
 from helpers.judge.trace import ARRAY, INSIDE, MAX_ARRAYS, SITE, Trace
 
@@ -185,7 +186,7 @@ class Launch:
         self.given = [argument for argument in self.arguments if isinstance(argument, np.ndarray)]
         table, local_ints = self._make_table()
         value_ints = min(KEPT_INTS // self.count, MOST_KEPT) // layout.LINE * layout.LINE
-        value_ints = value_ints if self.instrumented.has_barriers else 0
+        value_ints = value_ints if self.instrumented.barriers else 0
         groups = self.count // int(np.prod(self.group))
         self.rows = _round_up(layout.HEAD + layout.STATE * self.count)
         locals_at = self.rows + layout.ROW * self.count

@@ -54,7 +54,6 @@ class Request(NamedTuple):
     access: str  # as it is written in the source
     array: str  # its name
     group: int  # the number of the work-group
-    lanes: int  # work-items of the piece, also those that do not ask
     writes: bool  # whether it writes
     asked: list[tuple[int, int, int]]  # for each element: the work-item, the first byte in the array, the bytes
 
@@ -268,8 +267,7 @@ class Trace:
             group, piece = self._groups[item], int(place[item]) // together
             key = site, times[item, site], group, piece
             if key not in found:
-                lanes = min(together, int(size.prod()) - piece * together)
-                found[key] = Request(self._sites[site], self._arrays[array], group, lanes, bool(what & WRITE), [])
+                found[key] = Request(self._sites[site], self._arrays[array], group, bool(what & WRITE), [])
             wide = self._element_bytes[array]
             found[key].asked.append((item, ((high << 32) + (low & 0xFFFFFFFF)) * wide, wide))
         return list(found.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -92,19 +93,32 @@ def check_guard(source: str) -> Iterator[str]:
 def judge_guard(source: str) -> str:
     """Judge the kernel of exercise 2; called in a subprocess."""
     kernel = kernel_checks.build(source, "add", about_loops=NO_LOOP)
-    tried = kernel_checks.judge_kernel(kernel, ("float[]", "float[]"), lambda a, b: a + b, exercise="01.2")
-    _judge_closely(kernel, 2, lambda a, b: a + b, most=1)
-    return tried
+    return _judge_shared_work(kernel, 2, lambda a, b: a + b, "01.2", most=1)
 
 
-def _judge_closely(kernel: opencl.Kernel, inputs: int, reference: Callable[..., np.ndarray], most: int) -> None:
-    """Refuse a kernel with the right results whose work-items do the work of others, or that is less exact than float.
+def _judge_shared_work(
+    kernel: opencl.Kernel, inputs: int, reference: Callable[..., np.ndarray], exercise: str, most: int, radius: int = 0
+) -> str:
+    """Judge a kernel's results, and that its work-items share the work; return what was tried.
 
     Args:
         kernel: takes the inputs, the output, and `const int n`.
         inputs: how many arrays of floats it reads.
         reference: given them, returns the right output, float32.
+        exercise: such as "01.2".
         most: how many elements a work-item may write.
+        radius: how many neighbors on each side an output depends on.
+    """
+    closely = functools.partial(_judge_closely, kernel, inputs, reference, most)
+    return kernel_checks.judge_kernel(
+        kernel, ("float[]",) * inputs, reference, radius, exercise=exercise, before_longest=closely
+    )
+
+
+def _judge_closely(kernel: opencl.Kernel, inputs: int, reference: Callable[..., np.ndarray], most: int) -> None:
+    """Refuse a kernel with the right results whose work-items do the work of others, or that is less exact than float.
+
+    The arguments are those of `_judge_shared_work`.
     """
     n, group = 137, kernel_checks.LOCAL_SIZE
     items = -(-n // group) * group
@@ -229,9 +243,7 @@ def check_smooth(source: str) -> Iterator[str]:
 def judge_smooth(source: str) -> str:
     """Judge the kernel of exercise 4; called in a subprocess."""
     kernel = kernel_checks.build(source, "smooth", about_loops=NO_LOOP)
-    tried = kernel_checks.judge_kernel(kernel, ("float[]",), smooth, radius=1, exercise="01.4")
-    _judge_closely(kernel, 1, smooth, most=2)
-    return tried
+    return _judge_shared_work(kernel, 1, smooth, "01.4", most=2, radius=1)
 
 
 def smooth(x: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ import functools
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from helpers.lessons.lesson_01b_exercises import (  # noqa: F401  (the notebook 
     functions,
 )
 from helpers.measure import records, timing
-from helpers.measure.plots import BLUE, GREEN, ORANGE, SKY, figure, show
+from helpers.measure.plots import BLUE, SKY, figure, show
 from helpers.measure.tables import Table, format_number
 
 if TYPE_CHECKING:
@@ -31,14 +31,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     Label = TypeVar("Label", bound=Hashable)
-    Launch = Callable[[int, int], object]  # queues a kernel; takes the work-items and the size of a work-group
-    LaunchSteps = Callable[[int, int, int], object]  # likewise, and the steps of a chain
-    Chains = dict[int, tuple[timing.Measurement, float]]  # by chains in a work-item: the runs, the fastest's GFLOP/s
+    LaunchSteps = Callable[[int, int, int], object]  # queues `chain`; takes work-items, the size of a group, and steps
 
 
 LESSON = "01b"
-FULL = 0.8  # a device counts as full from this share of the best speed of a curve
-LONGEST = 0.1  # seconds; the addition's curve ends with the first launch that takes longer
+ENOUGH = 0.8  # there are enough work-items from this share of the best speed of a curve
 ENOUGH_TIME, MOST_STEPS = 1e-3, 2**20  # seconds that a launch of `chain` shall take, and its steps at most
 ROUNDS, SECONDS = 15, 3.0  # short launches take turns for so many rounds; after so many seconds no more begin
 
@@ -64,13 +61,12 @@ def compare_clocks(launch: Callable[[], object], queue: cl.CommandQueue, repeats
 
 @dataclass(frozen=True)
 class Curve:
-    """How fast a kernel is with more and more work-items."""
+    """How fast `chain` is with more and more work-items."""
 
-    kernel: str  # its name for people
     groups: str  # how the work-items are grouped, in words
     runs: Mapping[int, timing.Measurement]  # by the number of work-items
     speeds: Mapping[int, float]  # of the fastest run, in GFLOP/s
-    steps: Mapping[int, int] = dataclasses.field(default_factory=dict)  # of each launch; empty for the addition
+    steps: Mapping[int, int]  # of each launch
 
     @property
     def best(self) -> float:
@@ -78,13 +74,13 @@ class Curve:
         return max(self.speeds.values())
 
     @property
-    def full(self) -> int:
-        """The fewest work-items that reach FULL of the best speed."""
-        return next(items for items, speed in self.speeds.items() if speed >= FULL * self.best)
+    def enough(self) -> int:
+        """The fewest work-items that reach ENOUGH of the best speed."""
+        return next(items for items, speed in self.speeds.items() if speed >= ENOUGH * self.best)
 
     def name(self, items: int) -> str:
         """Return what a record calls the speed with this number of work-items."""
-        return f"{self.kernel}, {items:,} work-items, {self.groups}"
+        return f"chain, {items:,} work-items, {self.groups}"
 
     def time_step(self, items: int) -> float:
         """Return the seconds in which all work-items make one step, in the fastest run."""
@@ -115,7 +111,7 @@ def take_turns(ways: Mapping[Label, Callable[[], object]], queue: cl.CommandQueu
     return timing.measure_interleaved(ways, opencl.name(queue.device), ROUNDS, 2, on=queue, seconds=SECONDS)
 
 
-def measure_chain_curve(groups: str, launch: LaunchSteps, sizes: Mapping[int, int], queue: cl.CommandQueue) -> Curve:
+def measure_curve(groups: str, launch: LaunchSteps, sizes: Mapping[int, int], queue: cl.CommandQueue) -> Curve:
     """Time `chain` with more and more work-items, every launch with the steps that `find_steps` gives it.
 
     Args:
@@ -128,7 +124,7 @@ def measure_chain_curve(groups: str, launch: LaunchSteps, sizes: Mapping[int, in
     ways = {items: functools.partial(launch, items, size, steps[items]) for items, size in sizes.items()}
     runs = take_turns(ways, queue)
     works = {items: 2e-9 * items * steps[items] for items in runs}
-    curve = Curve("chain", groups, runs, {n: work / min(runs[n].seconds) for n, work in works.items()}, steps)
+    curve = Curve(groups, runs, {n: work / min(runs[n].seconds) for n, work in works.items()}, steps)
     for items in runs:
         note_fastest(runs[items], works[items], curve.name(items))
     return curve
@@ -144,47 +140,20 @@ def measure_unit(launch: LaunchSteps, queue: cl.CommandQueue) -> Curve:
     """Time one work-group, on one compute unit, with 1, 2, 4, ... work-items, and print some of its steps."""
     most = min(1_024, queue.device.max_work_group_size)
     sizes = {2**power: 2**power for power in range(most.bit_length())}
-    unit = measure_chain_curve("one group", launch, sizes, queue)
+    unit = measure_curve("one group", launch, sizes, queue)
     print(f"1 work-item: a step takes {timing.duration(unit.time_step(1))}, {format_number(unit.speeds[1])} GFLOP/s")
-    for items in sorted(({8, 16, 64, unit.full} & set(unit.runs)) - {1}):
+    for items in sorted(({8, 16, 64, unit.enough, most} & set(unit.runs)) - {1}):
         step, ratio = unit.time_step(items), unit.time_step(items) / unit.time_step(1)
         text = f"{items:,} work-items: a step takes {timing.duration(step)}, {format_number(ratio, 2)} times that of 1"
         print(f"{text}, {format_number(unit.speeds[items])} GFLOP/s")
-    print(f"This unit is full with {unit.full:,}.")
+    print(f"Enough for this unit: {unit.enough:,}.")
     return unit
 
 
-def measure_device(launch: LaunchSteps, group: int, queue: cl.CommandQueue) -> list[Curve]:
-    """Time 1, 2, 4, ... work-groups of the size that fills a unit, and as many of 1 if that is another size."""
+def measure_groups(launch: LaunchSteps, size: int, queue: cl.CommandQueue) -> Curve:
+    """Time 1, 2, 4, ... work-groups of a size, up to 8 for each unit and the next power of two."""
     counts = [2**power for power in range((8 * queue.device.max_compute_units).bit_length())]
-    ways = {"full groups": group, "groups of 1": 1} if group > 1 else {"groups of 1": 1}
-    return [
-        measure_chain_curve(name, launch, {count * size: size for count in counts}, queue)
-        for name, size in ways.items()
-    ]
-
-
-def measure_addition(launch: Launch, most: int, queue: cl.CommandQueue) -> Curve:
-    """Time an addition of 1, 2, 4, ... elements, at most `most`, until a launch takes LONGEST seconds.
-
-    Args:
-        launch: queues it; takes the work-items and the size of a work-group, which is at most 64.
-        most: work-items.
-        queue: of the device.
-    """
-    device, curve = opencl.name(queue.device), Curve("addition", "groups of 64", {}, {})
-    runs, speeds = dict(curve.runs), dict(curve.speeds)
-    for items in (2**power for power in range(most.bit_length())):
-        way = functools.partial(launch, items, min(items, 64))
-        run = timing.measure(way, device=device, on=queue, repeats=ROUNDS, warmup=1)
-        runs[items], speeds[items] = run, 1e-9 * items / min(run.seconds)
-        note_fastest(run, 1e-9 * items, curve.name(items))
-        if run.median > LONGEST:
-            break
-    found = dataclasses.replace(curve, runs=runs, speeds=speeds)
-    for items in sorted({1, 1_024} & set(runs)):
-        print(f"{items:,} addition{'s' if items > 1 else ''}: {timing.duration(min(runs[items].seconds))}")
-    return found
+    return measure_curve(f"groups of {size}", launch, {count * size: size for count in counts}, queue)
 
 
 def write_chains(count: int) -> str:
@@ -203,13 +172,21 @@ __kernel void chains(__global const float *x, __global float *out, const int ste
 """
 
 
-def measure_chains(queue: cl.CommandQueue, x: cl.Buffer, out: cl.Buffer, steps: int) -> Chains:
+class Chains(NamedTuple):
+    """A kernel with several chains in each work-item, and how fast it was."""
+
+    run: timing.Measurement
+    speed: float  # of the fastest run, in GFLOP/s
+    round: float  # seconds in which each chain of each work-item makes a step, in the fastest run
+
+
+def measure_chains(queue: cl.CommandQueue, x: cl.Buffer, out: cl.Buffer, steps: int) -> dict[int, Chains]:
     """Time 1, 2, 4 and 8 chains in each work-item, two by the learner's kernel where it is right, and note them.
 
     Every launch has a work-group of 64 for each compute unit.
 
     Returns:
-        For each number of chains what was measured, and the GFLOP/s of the fastest run.
+        For each number of chains what was measured.
     """
     import pyopencl as cl
 
@@ -218,26 +195,28 @@ def measure_chains(queue: cl.CommandQueue, x: cl.Buffer, out: cl.Buffer, steps: 
         source, name = (accepted["two"], "two") if count == 2 and accepted else (write_chains(count), "chains")
         kernel = cl.Kernel(opencl.build(queue.context, source), name)
         ways[count] = lambda kernel=kernel: kernel(queue, (items,), (64,), x, out, np.int32(steps))
-    timed, found = take_turns(ways, queue), {}
-    for count, run in timed.items():
+    found = {}
+    for count, run in take_turns(ways, queue).items():
         work = 2e-9 * steps * items * count
-        note_fastest(run, work, _name_chains(count), f"{items:,} work-items")
-        found[count] = run, work / min(run.seconds)
+        note_fastest(run, work, name_chains(count), f"{items:,} work-items")
+        found[count] = Chains(run, work / min(run.seconds), min(run.seconds) / steps)
     return found
 
 
-def _name_chains(count: int) -> str:
+def name_chains(count: int) -> str:
+    """Return what tables and records call a kernel with so many chains in each work-item."""
     return f"{count} chain{'s' if count > 1 else ''} in each work-item"
 
 
-def tabulate_chains(found: Chains) -> Table:
+def tabulate_chains(found: Mapping[int, Chains]) -> Table:
     """Return what `measure_chains` found, beside what was recorded on a GPU."""
     rows = []
-    for count, (run, speed) in found.items():
-        gain = f"{speed / found[1][1]:.2g} times"
-        rows.append((_name_chains(count), f"{format_number(speed)} GFLOP/s", gain, timing.duration(run.spread)))
+    for count, (run, speed, each) in found.items():
+        gain, spread = f"{speed / found[1].speed:.2g} times", timing.duration(run.spread / run.median * each)
+        rows.append((name_chains(count), timing.duration(each), spread, f"{format_number(speed)} GFLOP/s", gain))
     whose = "2 chains: the kernel is yours." if accepted else "2 chains: a kernel of the lesson's."
-    table = records.add_column(Table(rows, ("", "here, fastest run", "beside 1 chain", "spread of the time")), LESSON)
+    headers = "", "a round, fastest run", "spread", "speed", "beside 1 chain"
+    table = records.add_column(Table(rows, headers), LESSON)
     return dataclasses.replace(table, below=(*table.below, whose))
 
 
@@ -255,33 +234,6 @@ def tabulate_bandwidth(measured: Mapping[str, timing.Measurement], moved: Mappin
         by_host = dataclasses.replace(run, device=cpu_name()) if label.startswith("NumPy") else run
         records.add_run(by_host, "GB/s", moved[label] / 1e9, label=label)
     return records.add_column(Table(rows, ("", "here", "middle half of the runs")), LESSON)
-
-
-def find_lanes(parted: Mapping[int, timing.Measurement]) -> int | None:
-    """Return from how many neighbors that go one way together a branch costs less; None where nothing shows it.
-
-    It costs less where the median falls by a quarter or more and the middle halves of the runs lie apart, also with
-    more neighbors together.
-
-    Args:
-        parted: what was measured, by the number of neighbors, in ascending order.
-    """
-    apart, found = parted[min(parted)], None
-    for count, run in reversed(list(parted.items())):
-        if run.median > 0.75 * apart.median or run.quartiles[1] >= apart.quartiles[0]:
-            break
-        found = count
-    return found
-
-
-def tabulate_branches(parted: Mapping[int, timing.Measurement]) -> Table:
-    """Return the time by the number of neighbors that go one way, beside what a GPU needed, and note them."""
-    rows = []
-    for run, each in parted.items():
-        label = f"together = {run}"
-        records.add_run(each, label=label)
-        rows.append((label, timing.duration(each.median), timing.duration(each.spread)))
-    return records.add_column(Table(rows, ("", "here", "spread")), LESSON)
 
 
 def copy_on_all_cores(target: np.ndarray, source: np.ndarray) -> None:
@@ -325,49 +277,31 @@ def copy_and_add(
 
 
 def draw_curves(curves: Sequence[Curve], device: str) -> None:
-    """Draw speed against work-items, a panel for each kernel, what the launch allows, and what a GPU reached."""
+    """Draw the speed of `chain` against the number of work-items, and what a GPU reached with such groups."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    looks, words = {"one group": (SKY, "^"), "full groups": (BLUE, "o"), "groups of 1": (ORANGE, "s")}, []
-    kernels = list(dict.fromkeys(curve.kernel for curve in curves))
-    title = f"How many work-items until it is full? {device}"
-    with figure(7.5, 2.6 * len(kernels) + 0.5, title, nrows=len(kernels), squeeze=False) as (drawn, axes):
-        for panel, kernel in zip(axes[:, 0], kernels, strict=True):
-            for curve in (each for each in curves if each.kernel == kernel):
-                color, marker = looks.get(curve.groups, (GREEN, "D"))
-                panel.plot(*_split(curve.speeds), color=color, marker=marker, ms=4, label=curve.groups)
-                panel.plot(curve.full, curve.speeds[curve.full], "o", mfc="none", mec=color, ms=13, mew=2)
-                words.append(f"{kernel}, {curve.groups}: full with {curve.full:,}, {format_number(curve.best)} GFLOP/s")
-                words += _draw_recorded(panel, curve, color)
-                if not curve.steps:
-                    words.append(_draw_launch(panel, curve))
-            panel.set(
-                title=kernel, xlabel="work-items (large circle: full)", ylabel="GFLOP/s", xscale="log", yscale="log"
-            )
-            low, high = panel.get_ylim()
-            digits = (1, 1.5, 2, 3, 5, 7) if high < 10 * low else (1, 2, 5) if high < 300 * low else (1,)
-            panel.yaxis.set_major_locator(LogLocator(subs=digits))
-            panel.yaxis.set_minor_formatter(NullFormatter())
-            panel.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-            panel.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-            panel.legend(fontsize=9, loc="lower right")
+    title, words = f"How many work-items are enough? {device}", []
+    with figure(7.5, 3.4, title) as (drawn, axes):
+        for curve, color, marker in zip(curves, (SKY, BLUE), "^o", strict=True):
+            axes.plot(*_split(curve.speeds), color=color, marker=marker, ms=5, label=curve.groups)
+            axes.plot(curve.enough, curve.speeds[curve.enough], "o", mfc="none", mec=color, ms=14, mew=2)
+            words.append(f"{curve.groups}: {curve.enough:,} are enough, up to {format_number(curve.best)} GFLOP/s")
+            words += _draw_recorded(axes, curve, color)
+        axes.set(xlabel="work-items (large circle: enough)", ylabel="GFLOP/s", xscale="log", yscale="log")
+        low, high = axes.get_ylim()
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,)))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        axes.legend(fontsize=10, loc="lower right")
     show(drawn, f"{title}. {'. '.join(words)}.")
-
-
-def _draw_launch(panel: Axes, curve: Curve) -> str:
-    """Draw the speed if each launch took as long as that of 1 work-item; return it in words."""
-    floor = min(curve.runs[1].seconds)
-    fast = {items: 1e-9 * items / floor for items in curve.runs if items == 1 or 1e-9 * items / floor <= 2 * curve.best}
-    label = f"if every launch took {timing.duration(floor)}, as that of 1"
-    panel.plot(*_split(fast), color="black", ls="--", label=label)
-    return label
 
 
 def _split(points: Mapping[int, float]) -> tuple[list[int], list[float]]:
     return list(points), list(points.values())
 
 
-def _draw_recorded(panel: Axes, curve: Curve, color: str) -> list[str]:
+def _draw_recorded(axes: Axes, curve: Curve, color: str) -> list[str]:
     """Draw what a GPU reached with such groups, dotted; return it in words, nothing where it is not recorded."""
     labels = {items: curve.name(items) for items in (2**power for power in range(31))}
     column = records.find_column(LESSON, labels.values())
@@ -375,5 +309,5 @@ def _draw_recorded(panel: Axes, curve: Curve, color: str) -> list[str]:
     if not found:
         return []
     name = f"{curve.groups}, recorded GPU"
-    panel.plot(*_split(found), color=color, ls=":", marker=".", label=name)
-    return [f"{name}, {curve.kernel}: up to {format_number(max(found.values()))} GFLOP/s"]
+    axes.plot(*_split(found), color=color, ls=":", marker=".", label=name)
+    return [f"{name}: up to {format_number(max(found.values()))} GFLOP/s"]

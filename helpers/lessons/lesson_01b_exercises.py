@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import numbers
 import re
@@ -11,6 +12,7 @@ import time
 import timeit
 import types
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import NoReturn
 
 import numpy as np
 
@@ -23,8 +25,11 @@ from helpers.measure import timing
 accepted: dict[str, str] = {}  # the learner's kernels that a check called right, by name
 functions: dict[str, Callable] = {}  # likewise, the learner's functions
 
-LAUNCH, MEMORY, ITEMS, WAITING, ARITHMETIC = "launch", "memory", "too few work-items", "waiting", "arithmetic"
+LAUNCH, ITEMS, EACH, MEMORY, ARITHMETIC = "launch", "too few work-items", "too little in each", "memory", "arithmetic"
+UNKNOWN = "cannot tell"
 CHEAP = 1.5  # twice the work that takes less than this many times as long was not what limited the kernel
+NEAR = 0.5  # from this share of its roof, the roof may be what limits a kernel
+ROUNDED = 0.01  # a number that differs by no more than this share was only rounded
 
 
 @checks.print_verdict
@@ -43,10 +48,11 @@ def check_clock(clock: Callable[..., Sequence[float]]) -> Iterator[str]:
         raise NotYet(f"expected {repeats} numbers, the seconds of each run; came {checks.short(seconds)}.")
     if not queue.readings:
         raise NotYet("your clock never asked for the time: `time.perf_counter()` returns it, in seconds.")
+    hint = "`queue.flush()` hands the commands to the device and waits for none." if queue.flushes else ""
     for number, (actual, (start, end)) in enumerate(zip(seconds, queue.runs[-repeats:], strict=True), 1):
         if not math.isclose(actual, end - start, rel_tol=0.01):
             spent = f"this queue was busy with it for {timing.duration(end - start)}, came {timing.duration(actual)}"
-            raise NotYet(f"run {number}: {spent}. When does your clock start, and stop?")
+            raise NotYet(f"run {number}: {spent}. {hint or 'When does your clock start, and stop?'}")
     functions["clock"] = clock
     yield f"{repeats} runs of a queue whose times are known"
 
@@ -61,7 +67,7 @@ class SlowQueue:
     """
 
     def __init__(self, lengths: Sequence[float]) -> None:
-        self.lengths, self.now, self.readings = lengths, 1_000.0, 0
+        self.lengths, self.now, self.readings, self.flushes = lengths, 1_000.0, 0, 0
         self.runs: list[tuple[float, float]] = []  # of each run: when it was called, when it will be done
 
     def launch(self) -> SlowQueue:
@@ -77,6 +83,22 @@ class SlowQueue:
             self.now = max(self.now, self.runs[-1][1])
 
     wait = finish  # of the event that `launch` returns
+
+    def flush(self) -> None:
+        """Hand the commands to the device; it had them already."""
+        self.flushes += 1
+
+    @property
+    def profile(self) -> NoReturn:
+        """Refuse the event's times: this exercise asks for the host's clock.
+
+        Raises:
+            NotYet: always.
+        """
+        raise NotYet(
+            "`event.profile` holds the device's own times, and only for a queue with profiling. They leave out what a "
+            "launch costs. Read `time.perf_counter()` before the call and after the wait."
+        )
 
     def read(self) -> float:
         """Return the time in seconds; a reading costs a microsecond."""
@@ -164,21 +186,40 @@ def _judge_trace(kernel: opencl.Kernel, items: int, group: int) -> None:
 
 
 def _judge_loops(kernel: opencl.Kernel) -> None:
-    """Refuse a kernel whose loops make more than one round for each step: its chains take turns.
+    """Refuse a kernel of which one chain waits while the other takes steps.
 
-    A copy of the kernel reads one more element of its input at each round of each loop, behind those that it computes,
-    and the recorder notes these reads. Nothing is said of a kernel of which no such copy can be recorded.
+    Its loops make more than one round for each step, or a loop inside a round grows with the steps: a whole chain runs
+    there. A copy of the kernel reads one more element of its input at each round of each loop, behind those that it
+    computes, and the recorder notes these reads. Nothing is said of a kernel of which no such copy can be recorded.
     """
     short, long = 8, 24
     counted = {steps: _count_rounds(kernel, steps) for steps in (short, long)}
-    growing = {loop for loop, places in counted[long].items() if len(places) > len(counted[short].get(loop, ()))}
-    long_rounds, rounds = {loop: counted[long][loop] for loop in growing}, 0
-    for loop, places in long_rounds.items():
-        is_inner = any(other[0] < places[0] < other[-1] for name, other in long_rounds.items() if name != loop)
-        rounds += 0 if is_inner else len(places) - len(counted[short].get(loop, ()))
+    growing = [loop for loop, places in counted[long].items() if len(places) > len(counted[short].get(loop, ()))]
+    rounds = 0
+    for loop in growing:
+        outer = next((other for other in growing if _is_inside(counted[long][loop], counted[long][other])), None)
+        if outer is None:
+            rounds += len(counted[long][loop]) - len(counted[short].get(loop, ()))
+            continue
+        most = {n: _count_most_within(of.get(loop, []), of.get(outer, [])) for n, of in counted.items()}
+        if most[long] > most[short]:
+            found = f"with {long} steps, a loop inside one round of another makes {most[long]:,} rounds"
+            raise NotYet(f"{found}: there a chain runs alone. Let both chains take a step in each round.")
     if rounds > long - short:
         found = f"for {long - short} more steps, the loops of your kernel make {rounds} more rounds"
         raise NotYet(f"{found}: one chain waits while the other takes steps. Let both take a step in each round.")
+
+
+def _is_inside(places: Sequence[int], others: Sequence[int]) -> bool:
+    """Return whether a loop runs within another: their rounds mix, and the outer one has fewer, or began first."""
+    mix = places[0] < others[-1] and others[0] < places[-1]
+    return mix and (len(others), others[0]) < (len(places), places[0])
+
+
+def _count_most_within(places: Sequence[int], outer: Sequence[int]) -> int:
+    """Return how many rounds a loop makes at most within one round of another; both by where the rounds began."""
+    within = np.searchsorted(outer, places)
+    return int(np.bincount(within).max()) if len(within) else 0
 
 
 def _count_rounds(kernel: opencl.Kernel, steps: int) -> dict[int, list[int]]:
@@ -253,14 +294,7 @@ def check_roof(
     if isinstance(intensities, Mapping) and all(intensities.get(name) is ... for name in wanted):
         raise NotDone("none of the three intensities is there yet.")
     for name, expected in wanted.items():
-        actual = intensities.get(name) if isinstance(intensities, Mapping) else None
-        right = isinstance(actual, numbers.Real) and math.isclose(float(actual), expected, rel_tol=1e-3)
-        if not right:
-            hint = "Count the operations of one element, and the bytes that are read and written for it"
-            turned = isinstance(actual, numbers.Real) and math.isclose(float(actual) * expected, 1, rel_tol=1e-3)
-            raise NotYet(
-                f"intensity of {name!r}: came {checks.short(actual)}. {'It is upside down' if turned else hint}."
-            )
+        _judge_intensity(name, intensities.get(name) if isinstance(intensities, Mapping) else None, expected)
 
     def draw_roofs(rng: np.random.Generator) -> list[tuple]:
         on_both_sides = [(0.25, 400.0, 50.0), (0.5, 40.0, 100.0), (3.0, 20.0, 100.0), (8.0, 40.0, 100.0)]
@@ -270,9 +304,12 @@ def check_roof(
         return [(0.25, 40.0, 100.0), *on_both_sides, *(tuple(map(float, case)) for case in drawn)]
 
     def draw_limits(rng: np.random.Generator) -> list[tuple]:
-        given = [(0.5, 1.0, 1.0, 1.0), (0.49, 1.49, 1.0, 1.0), (0.1, 1.5, 1.49, 1.0), (0.1, 1.5, 1.5, 1.49)]
-        drawn = np.column_stack([rng.uniform(0, 0.7, 24), rng.uniform(1, 2.2, (24, 3))])
-        return [(0.1, 2.0, 1.9, 1.1), (0.2, 1.5, 1.5, 1.5), *given, *(tuple(case) for case in drawn.tolist())]
+        """Return the example, each combination of cheap and costly, the edges, and random cases."""
+        combinations = itertools.product((0.1, 0.7), (1.1, 1.9), (1.1, 1.9), (1.1, 1.9), (0.3, 0.8))
+        edges = [(0.5, 2.0, 2.0, 2.0, 0.9), (0.49, 1.5, 1.49, 2.0, 0.9), (0.1, 1.49, 2.0, 2.0, 0.9)]
+        edges += [(0.1, 1.5, 1.5, 1.49, 0.5), (0.1, 1.5, 1.5, 1.5, 0.5), (0.1, 2.0, 2.0, 1.0, 0.49)]
+        drawn = np.column_stack([rng.uniform(0, 0.7, 12), rng.uniform(1, 2.2, (12, 3)), rng.uniform(0, 1, 12)])
+        return [(0.1, 2.0, 1.1, 1.9, 0.3), *edges, *combinations, *(tuple(case) for case in drawn.tolist())]
 
     yield "three intensities"
     yield checks.judge_function(roof, compute_roof, draw_roofs)
@@ -280,9 +317,23 @@ def check_roof(
     functions.update(roof=roof, limit=limit)
 
 
+def _judge_intensity(name: str, actual: object, expected: float) -> None:
+    """Refuse a number of operations for each byte that differs by more than its rounding."""
+    if not isinstance(actual, numbers.Real):
+        raise NotYet(f"intensity of {name!r}: came {checks.short(actual)}, which is no number.")
+    if math.isclose(float(actual), expected, rel_tol=ROUNDED):
+        return
+    hint = "Count the operations of one work-item, and the bytes that are read and written for it."
+    if math.isclose(float(actual) * expected, 1, rel_tol=ROUNDED):
+        hint = "It is upside down."
+    elif math.isclose(float(actual), 4 * expected, rel_tol=ROUNDED):
+        hint = "It is the number for each float. A float has 4 bytes."
+    raise NotYet(f"intensity of {name!r}: came {checks.short(actual)}. {hint}")
+
+
 def compute_intensities() -> dict[str, float]:
-    """Return the operations for each byte of the kernels `add` and `chain`, this one with 16 and with 1,000 steps."""
-    return {"add": 1 / 12, "chain, 16 steps": 2 * 16 / 8, "chain, 1,000 steps": 2 * 1_000 / 8}
+    """Return the operations for each byte of the kernels `add`, `add16` and `chain`, this one with 1,000 steps."""
+    return {"add": 1 / 12, "add16": 16 / 192, "chain, 1,000 steps": 2 * 1_000 / 8}
 
 
 def compute_roof(intensity: float, bandwidth: float, peak: float) -> float:
@@ -296,16 +347,22 @@ def compute_roof(intensity: float, bandwidth: float, peak: float) -> float:
     return min(intensity * bandwidth, peak)
 
 
-def decide_limit(launch: float, operations: float, items: float, chains: float) -> str:
+def decide_limit(launch: float, items: float, each: float, operations: float, share: float) -> str:
     """Return what limits a kernel, by the rule of exercise 3.
 
     Args:
         launch: the time of a launch of one work-item, divided by the kernel's own time; likewise of the kernel with ...
-        operations: ... twice the operations for the same bytes.
         items: ... twice the work-items.
-        chains: ... twice the chains in each work-item.
+        each: ... twice the elements in each work-item.
+        operations: ... twice the operations for the same bytes.
+        share: the kernel's speed, divided by its roof.
     """
     if launch >= 0.5:
         return LAUNCH
-    ratios = {MEMORY: operations, ITEMS: items, WAITING: chains}
-    return next((name for name, ratio in ratios.items() if ratio < CHEAP), ARITHMETIC)
+    if items < CHEAP:
+        return ITEMS
+    if each < CHEAP:
+        return EACH
+    if share < NEAR:
+        return UNKNOWN
+    return MEMORY if operations < CHEAP else ARITHMETIC

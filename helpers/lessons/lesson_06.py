@@ -146,7 +146,7 @@ def check_wrap(learner: Callable[[object, int], object]) -> Iterator[str]:
     except (OSError, TypeError):
         raise checks.NotYet("the source of your function cannot be found; write it with `def`, in its cell.") from None
     if "return ...  # your code" in source:
-        raise checks.NotDone(f"{learner.__name__} returns `...`, as it was handed out.")
+        raise checks.NotDone(f"{learner.__name__} returns `...`, unchanged: replace the `...` by your own code.")
 
     judge = "helpers.lessons.lesson_06:wrap_problem"
     given = {"source": source, "name": learner.__name__}

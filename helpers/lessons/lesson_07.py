@@ -31,7 +31,7 @@ def check_split(learner: Callable[..., tuple[tf.Tensor, ...]], first: str, secon
         exact_a, exact_b = (np.linalg.matrix_power(matrix.numpy().astype(float), 2) for matrix in (a, b))
         with record_operations() as operations:
             parts = checks.answer(learner, a, b, who=f"split, for matrices on {start},")
-        if parts is None or parts is ...:
+        if parts is None:
             raise checks.NotDone("split returned nothing. (It is `return` that hands an answer back, not `print`.)")
         if not isinstance(parts, tuple | list) or len(parts) != len(names):
             raise checks.NotYet(f"expected three matrices, came {type(parts).__name__}")
@@ -190,7 +190,7 @@ def check_progress(learner: Callable[..., list[float]]) -> Iterator[str]:
         answer = checks.answer(learner, both.put, both.step, first, second, count, who=f"{where} it")
         if both.log == ["put on 0"] * 2 + ["order", "wait"] * 2 * count and count:
             raise checks.NotDone("this is what you were given: all on device 0, and a wait after each order.")
-        if answer is None or answer is ...:
+        if answer is None:
             raise checks.NotDone("progress returned nothing. (It is `return` that hands an answer back, not `print`.)")
         times.append(both.judge(count, where))
         expected = both.compute_losses(first.value, second.value, count)

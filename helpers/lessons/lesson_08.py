@@ -71,7 +71,7 @@ def _judge_shared(learner: Callable[..., object], places: list[str]) -> None:
 
     who = f"for {count} images and {places} it"
     actual = checks.answer(learner, gradient, x.copy(), y.copy(), list(places), who=who)
-    if actual is ... or (actual is None and not calls):
+    if actual is None and not calls:
         raise checks.NotDone("it computed no gradient and returned nothing.")
     for place, numbers, labels in calls:
         if not np.array_equal(labels, y[numbers]):
@@ -130,7 +130,7 @@ def _judge_ring(learner: Program, held: list[list[np.ndarray]]) -> None:
     where = f"with {devices} devices"
     for me, actual in enumerate(returned):
         unchanged = isinstance(actual, list) and _are_same_pieces(actual, held[me])
-        if actual is ... or (not any(sent) and (actual is None or unchanged)):
+        if not any(sent) and (actual is None or unchanged):
             raise checks.NotDone(f"device {me} of {devices} swapped nothing and returned {_format_pieces(actual)}.")
         if actual is None:
             raise checks.NotYet(f"{where}, device {me} returned None; return the list of the summed pieces.")
@@ -265,7 +265,7 @@ def _ask_stage(learner: Order, stage: int, stages: int, parts: int) -> list[tupl
     """Return what a learner's stage does; NotYet unless it does each piece once, and F before B."""
     who = f"for stage {stage} of {stages} and {parts} micro-batches it"
     answer: Any = checks.answer(learner, stage, stages, parts, who=who)
-    if answer is ... or (answer is None and (stage, stages) == (0, 4)):
+    if answer is None and (stage, stages) == (0, 4):
         raise checks.NotDone(f"{who} returned no list.")
     try:
         works = [(str(kind), int(part)) for kind, part in answer]

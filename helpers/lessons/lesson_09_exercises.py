@@ -47,8 +47,6 @@ def _ask_part(share: Callable[[int, int, int], object], images: int, rank: int, 
     """Return (first, end) of a rank's part, as the learner's function has it; NotYet unless it is two whole numbers."""
     call = f"share({images}, {rank}, {size})"
     answer: Any = checks.answer(share, images, rank, size, who=call)
-    if answer is ...:
-        raise checks.NotDone(f"{call} is `...`, as it was handed out.")
     try:
         first, end = map(operator.index, answer)
     except (TypeError, ValueError):
@@ -66,8 +64,6 @@ def check_all_reduce(learner: Callable[..., np.ndarray]) -> Iterator[str]:
         answers, size = _run_ranks(learner, arrays), arrays.shape[1]
         for call, rank in itertools.product(range(2), range(size)):
             expected, actual = arrays[call].sum(axis=0), answers[rank][call]
-            if actual is ...:
-                raise checks.NotDone("all_reduce(...) is `...`, as it was handed out.")
             if not np.array_equal(expected, actual):
                 where = f"with {size} processes, which have {arrays[call].tolist()}, at rank {rank}"
                 if call == 1:

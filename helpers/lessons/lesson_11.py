@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import math
 import platform
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,6 +19,9 @@ from helpers.devices.host import usable_cpus
 from helpers.judge import checks
 from helpers.measure.plots import BLUE, GREEN, ORANGE, figure, show
 from helpers.measure.timing import duration
+
+if TYPE_CHECKING:
+    import pyopencl as cl
 
 
 def read_processor() -> tuple[int, float, int, int]:
@@ -136,6 +141,26 @@ class Device:
         return f"device that compiles for {duration(self.compiles)}, with runs of {runs} ..."
 
 
+class RealDevice:
+    """A device that computes, with the methods of the simulated one."""
+
+    def __init__(self, start: Callable[[], cl.Event]) -> None:
+        """Args: hands one task to the device and returns its event."""
+        self._start = start
+
+    def start(self) -> None:
+        """Hand one task to the device, and return at once."""
+        self._event = self._start()
+
+    def wait(self) -> None:
+        """Return when the task is done."""
+        self._event.wait()
+
+    def clock(self) -> float:
+        """Return the time in seconds."""
+        return time.perf_counter()
+
+
 @checks.print_verdict
 def check_fair_time(learner: Callable[[Device, int], object]) -> Iterator[str]:
     """Judge exercise 1 of lesson 11: the median of runs that are waited for, without the first."""
@@ -184,15 +209,10 @@ def _make_remembering_program() -> Program:
     return work
 
 
-def _make_lazy_program(some: Sequence[int]) -> Program:
-    """Return a program that computes at some calls, counted from 1, and otherwise returns 0."""
-    calls: list[int] = []
-
-    def work(device: Device, number: int) -> int:
-        calls.append(number)
-        return device.square(number) if len(calls) in some else 0
-
-    return work
+def _make_lazy_program(pattern: Sequence[bool]) -> Program:
+    """Return a program that computes at some calls and otherwise returns 0; after its last call the pattern repeats."""
+    computes = itertools.cycle(pattern)
+    return lambda device, number: device.square(number) if next(computes) else 0
 
 
 def _make_slow_program(seconds: int, off: int = 0) -> Program:
@@ -209,10 +229,23 @@ PROGRAMS: tuple[tuple[str, Callable[[], Program], tuple[float | str, ...]], ...]
     ("returns 49 at once", lambda: lambda device, number: 49, ("wrong",)),
     ("knows the squares below 10,000 by heart", lambda: lambda device, number: SQUARES.get(number, 0), ("wrong",)),
     ("remembers every number that it has seen", _make_remembering_program, (1.0,)),
-    ("computes at its first call, and then returns 0", lambda: _make_lazy_program([1]), (1.0, "wrong")),
-    ("computes at every second call, else returns 0", lambda: _make_lazy_program(range(2, 999, 2)), (1.0, "wrong")),
-    ("computes at calls 1, 3, 5 ..., else returns 0", lambda: _make_lazy_program(range(1, 999, 2)), (1.0, "wrong")),
 )
+# Programs that compute at some of their calls: every pattern of up to four, and one call of up to twenty.
+PATTERNS = (
+    *(pattern for length in (2, 3, 4) for pattern in itertools.product((True, False), repeat=length)),
+    *(tuple(call == length for call in range(1, length + 1)) for length in range(5, 21)),
+    (True, *[False] * 99),
+)
+
+
+def _list_programs() -> Iterator[tuple[str, Program, tuple[float | str, ...]]]:
+    """Yield what each program does, a new one, and what may be said of it."""
+    for what, make, allowed in PROGRAMS:
+        yield what, make(), allowed
+    for pattern in PATTERNS:
+        calls = " and ".join(str(call) for call, computes in enumerate(pattern, 1) if computes)
+        what = f"computes only at call {calls} of every {len(pattern)}" if calls else "never computes"
+        yield what, _make_lazy_program(pattern), (1.0, "wrong")
 
 
 @checks.print_verdict
@@ -230,8 +263,7 @@ def check_cheat(cheat: Program, fair_benchmark: BenchmarkFunction) -> Iterator[s
             f"the benchmark measures {duration(claimed)} for your cheat: it computes while it is timed."
         )
     yield "the cheat takes no time"
-    for what, make, allowed in PROGRAMS:
-        program = make()
+    for what, program, allowed in _list_programs():
         for run in ("first", "second"):
             who = f"for a program that {what}, at the {run} call, fair_benchmark"
             actual = checks.answer(fair_benchmark, program, Device(0.0, [1.0]), who=who)
@@ -239,7 +271,7 @@ def check_cheat(cheat: Program, fair_benchmark: BenchmarkFunction) -> Iterator[s
                 raise checks.NotDone("the cheat works; fair_benchmark returns nothing yet.")
             if not any(_is_said(actual, expected) for expected in allowed):
                 raise checks.NotYet(f"{who} returned {actual!r}; expected {' or '.join(map(repr, allowed))}.")
-    yield f"{len(PROGRAMS)} programs, honest and not"
+    yield f"{len(PROGRAMS) + len(PATTERNS)} programs, honest and not"
 
 
 def _is_said(actual: object, expected: float | str) -> bool:
@@ -251,7 +283,7 @@ def _is_said(actual: object, expected: float | str) -> bool:
 
 # ----------------------------------------------------------------------------------- exercise 3: which claims mislead
 
-FAULTS = ("above the limit", "hidden by the sum", "within the spread", "fair")
+FAULTS = ("above the limit", "hidden by the sum", "too few runs", "another device", "fair")
 
 
 class Claim(NamedTuple):
@@ -266,9 +298,9 @@ class Claim(NamedTuple):
 CLAIMS = {
     "A": Claim(
         fault="above the limit",
-        number=18 * 2 * 10_000**3 / 13.8 / 860e9,
-        how="operations (2 x n³ for each of the 18) over seconds, over the peak",
-        ask="How many operations can that card do in 13.8 s?",
+        number=57 / 8.1,
+        how="the speed over the data sheet's",
+        ask="What does the data sheet allow?",
     ),
     "B": Claim(
         fault="hidden by the sum",
@@ -277,16 +309,22 @@ CLAIMS = {
         ask="Is each part 1.3 times as large?",
     ),
     "C": Claim(
-        fault="within the spread",
-        number=0.3,
-        how="the gap between the medians over the distance between the quartiles",
-        ask="After 5 runs, would you be surprised if tomorrow the order were the other one?",
+        fault="too few runs",
+        number=1.2,
+        how="the gap between the medians over the larger distance between quartiles",
+        ask="How many spreads do 5 runs need?",
     ),
     "D": Claim(
         fault="fair",
         number=1.5,
         how="the longer time over the shorter one",
         ask="What exactly would you hold against it?",
+    ),
+    "E": Claim(
+        fault="another device",
+        number=0,
+        how="the lines that CUDA wrote",
+        ask="What shows that this device computed?",
     ),
 }
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,7 +12,7 @@ import numpy as np
 from helpers import ROOT, devices
 from helpers.devices.host import Host, command, cpu_name, usable_cpus
 from helpers.errors import WorkshopError
-from helpers.measure import timing, workload
+from helpers.measure import records, timing, workload
 from helpers.measure.tables import Table
 from helpers.measure.timing import Measurement
 from helpers.running import processes, workarounds
@@ -25,7 +23,9 @@ if TYPE_CHECKING:
 
 KEPT = ROOT / "build" / "lesson-11.json"  # the latest result of this machine
 FRAMEWORKS = {"opencl": "OpenCL"} | backends.BACKENDS
-PATIENCE = 240  # seconds until a process that does not end is killed, beside ten times its share
+PATIENCE = 300  # seconds until a process that does not end is killed; its work is a fixed number of runs
+WARMUP, SCOUT = 2, 5  # runs that do not count, and runs of the first pass, which finds each task's fastest framework
+QUIET = 0.05  # a machine is quiet if others use at most this share of its cores
 SIZE, COPIED, BATCH = 1024, 2**24, 128  # rows of a matrix, floats, images: the same on every machine
 # For each task its unit, and the amount of one run in that unit.
 TASKS = {
@@ -36,6 +36,7 @@ TASKS = {
 }
 # The speeds of the machine whose score is 100, recorded on 22 November 2026: an AMD EPYC (Zen 5) with 2 cores, of which
 # others used 0.2 %, under `lab`. The fastest were OpenCL (PoCL 3.1), JAX, TensorFlow and TensorFlow.
+MEAN = "geometric mean"  # of the four tasks' ratios
 REFERENCE = {"copy": 46.79, "product": 428.7, "CNN training": 2798, "CNN inference": 12690}
 OPENCL = """
 __kernel void copy(__global const float *from, __global float *to) {
@@ -60,21 +61,23 @@ __kernel void product(__global const float *a, __global const float8 *b, __globa
 class Work(NamedTuple):
     """One task on one device."""
 
+    renew: Callable[[], object]  # puts new numbers on the device, before the clock starts
     start: Callable[[], object]  # does it, or hands it to the device; returns what `timing.synchronize` waits for
     is_right: Callable[[Any], bool]  # takes what the last start returned
 
 
 def measure(frameworks: Sequence[str] | None = None) -> pyperf.BenchmarkSuite:
-    """Time every task with each installed framework, on the device that it takes by itself.
+    """Time every task with each installed framework, on the device that it takes by itself, and keep the result.
 
-    Each framework runs in a process of its own, where its tasks take turns; under `lab` all of this three times.
+    Each framework runs in a process of its own, where its tasks take turns. The fastest of several owes something to
+    luck, so `lab` and `full` measure the fastest framework of each task again, and the second measurement counts.
 
     Args:
         frameworks: some of FRAMEWORKS; None for all, under `preview` with a single one of Keras' backends, because to
             start one takes longer than its tasks.
 
     Returns:
-        One of pyperf's benchmarks for each task and framework, with a run for each process.
+        One of pyperf's benchmarks for each task, of its fastest framework.
 
     Raises:
         WorkshopError: nothing could be measured.
@@ -86,69 +89,93 @@ def measure(frameworks: Sequence[str] | None = None) -> pyperf.BenchmarkSuite:
         with_keras = sorted(filter(devices.is_installed, backends.BACKENDS), key=lambda name: name != own)
         frameworks = ["opencl", *with_keras[: workload.pick(preview=1, lab=3, full=3)]]
     installed = [name for name in frameworks if devices.is_installed("pyopencl" if name == "opencl" else name)]
-    passes, seconds = workload.pick(preview=(1, 2.0), lab=(3, 5.0), full=(5, 20.0))
     workarounds.ask_for_large_pages()
     workarounds.keep_pocl_on_its_cores()
-    found: dict[str, pyperf.Benchmark] = {}
     with timing.Load() as load:
-        for number in range(passes):
-            print(f"pass {number + 1} of {passes}: {', '.join(FRAMEWORKS[name] for name in installed)}")
-            for name in installed:
-                given, variables = {"framework": name, "seconds": seconds}, {backends.VARIABLE: name}
-                timed = "helpers.lessons.lesson_11_bench:time_tasks"
-                done = processes.run(timed, 1, PATIENCE + 10 * seconds, variables, check=False, arguments=given)
-                for line in filter(None, done.failures):
-                    print(f"{FRAMEWORKS[name]}: {line.splitlines()[-1]}")
-                for task, device, values in done.result or ():
-                    title = f"{task}, {FRAMEWORKS[name]}"
-                    about = {"name": title, "task": task, "framework": name, "device": device, "unit": "second"}
-                    run = pyperf.Run(values, metadata=about, collect_metadata=False)  # it would collect our name
-                    if title in found:
-                        found[title].add_run(run)
-                    else:
-                        found[title] = pyperf.Benchmark([run])
-    if not found:
-        raise WorkshopError("Nothing could be measured.", "The lines above say why.", command(Host.here(), "doctor"))
+        found = _time_frameworks(installed, SCOUT)
+        if not found:
+            raise WorkshopError(
+                "Nothing could be measured.", "The lines above say why.", command(Host.here(), "doctor")
+            )
+        fastest = [row.measured.label for row in best(pyperf.BenchmarkSuite(list(found.values()))).values()]
+        if repeats := workload.pick(preview=0, lab=timing.ENOUGH, full=3 * timing.ENOUGH):
+            winners = dict.fromkeys(found[title].get_metadata()["framework"] for title in fastest)
+            found |= _time_frameworks(list(winners), repeats)
     shared = {
         "machine": f"{cpu_name()}, {usable_cpus():g} cores",
         "others": round(load.others, 4),
         "profile": workload.current(),
         "measured": time.strftime("%Y-%m-%d"),
     }
-    for benchmark in found.values():
-        benchmark.update_metadata(shared)
-    return pyperf.BenchmarkSuite(list(found.values()))
+    for title in fastest:
+        found[title].update_metadata(shared)
+    suite = pyperf.BenchmarkSuite([found[title] for title in fastest])
+    try:
+        KEPT.parent.mkdir(parents=True, exist_ok=True)
+        suite.dump(str(KEPT), compact=False, replace=True)
+    except OSError as error:
+        print(f"This result cannot be kept in {KEPT.name} ({error.strerror}).")
+    return suite
 
 
-def time_tasks(framework: str, seconds: float) -> list[tuple[str, str, list[float]]]:
+def _time_frameworks(names: Sequence[str], repeats: int) -> dict[str, pyperf.Benchmark]:
+    """Return a benchmark for each task of each framework, by its title; a framework that fails prints why."""
+    import pyperf
+
+    print(f"{repeats} runs each: {', '.join(FRAMEWORKS[name] for name in names)}")
+    found = {}
+    for name in names:
+        given, variables = {"framework": name, "repeats": repeats}, {backends.VARIABLE: name}
+        timed = "helpers.lessons.lesson_11_bench:time_tasks"
+        done = processes.run(timed, 1, PATIENCE, variables, check=False, arguments=given)
+        for line in filter(None, done.failures):
+            print(f"{FRAMEWORKS[name]}: {line.splitlines()[-1]}")
+        for task, device, values in done.result or ():
+            title = f"{task}, {FRAMEWORKS[name]}"
+            about = {"name": title, "task": task, "framework": name, "device": device, "unit": "second"}
+            run = pyperf.Run(values, metadata=about, collect_metadata=False)  # it would collect our name
+            found[title] = pyperf.Benchmark([run])
+    return found
+
+
+def time_tasks(framework: str, repeats: int) -> list[tuple[str, str, list[float]]]:
     """Return for each task, the device, and the seconds of its runs, which took turns.
 
+    Every run gets new numbers before its clock starts, and its result is checked after its clock has stopped.
+
     Raises:
-        WorkshopError: a result is wrong. All are checked after the clock, on numbers that no other process has seen.
+        WorkshopError: a result is wrong.
     """
     device, works = on_opencl() if framework == "opencl" else _on_keras()
-    last: dict[str, object] = {}
+    seconds: dict[str, list[float]] = {task: [] for task in works}
+    for _ in range(WARMUP + repeats):
+        for task, work in works.items():
+            work.renew()
+            begin = time.perf_counter()
+            result = work.start()
+            timing.synchronize(result)
+            seconds[task].append(time.perf_counter() - begin)
+            if not work.is_right(result):
+                raise WorkshopError(f"{device} computes {task} wrong, so its times do not count.")
+    return [(task, device, runs[WARMUP:]) for task, runs in seconds.items()]
 
-    def start(task: str) -> object:
-        last[task] = works[task].start()
-        return last[task]
 
-    ways = {task: functools.partial(start, task) for task in works}
-    measurements = timing.measure_interleaved(ways, device, repeats=15, warmup=3, seconds=seconds)
-    if wrong := [task for task, work in works.items() if not work.is_right(last[task])]:
-        raise WorkshopError(f"{device} computes {', '.join(wrong)} wrong, so these times do not count.")
-    return [(task, device, list(measurements[task].seconds)) for task in works]
+class Product:
+    """Two matrices to multiply, float32 of shape (size, size), and a check of their product."""
 
+    def __init__(self, size: int = SIZE) -> None:
+        self.size = size
+        self.renew()
 
-def _matrices(size: int = SIZE) -> tuple[np.ndarray, np.ndarray, Callable[[np.ndarray], bool]]:
-    """Return two matrices to multiply, and what says whether some numbers are their product."""
-    a, b = np.random.default_rng().uniform(-1, 1, (2, size, size)).astype(np.float32)
+    def renew(self) -> None:
+        """Draw both matrices anew."""
+        self.a, self.b = np.random.default_rng().uniform(-1, 1, (2, self.size, self.size)).astype(np.float32)
 
-    def is_product(actual: np.ndarray) -> bool:
-        expected = a[::32] @ b  # a GPU may round the factors to ten bits (TF32)
-        return np.allclose(actual[::32], expected, rtol=0, atol=0.01 * np.abs(expected).max())
-
-    return a, b, is_product
+    def is_right(self, actual: np.ndarray) -> bool:
+        """Return whether every 32nd row of an array, from a random one on, is the product's."""
+        rows = slice(int(np.random.default_rng().integers(32)), None, 32)
+        expected = self.a[rows] @ self.b  # a GPU may round the factors to ten bits (TF32)
+        return np.allclose(actual[rows], expected, rtol=0, atol=0.01 * np.abs(expected).max())
 
 
 def on_opencl(size: int = SIZE) -> tuple[str, dict[str, Work]]:
@@ -161,28 +188,40 @@ def on_opencl(size: int = SIZE) -> tuple[str, dict[str, Work]]:
 
     from helpers.devices import opencl
 
-    a, b, is_product = _matrices(size)
-    source = np.random.default_rng().random(COPIED, dtype=np.float32)
+    product, pattern = Product(size), np.random.default_rng().random(COPIED, dtype=np.float32)
+    source = pattern.copy()
     device = opencl.pick_device()
     context = cl.Context([device])
     queue, program = cl.CommandQueue(context), opencl.build(context, OPENCL)
     copy, multiply = cl.Kernel(program, "copy"), cl.Kernel(program, "product")
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
-    buffers = [cl.Buffer(context, flags, hostbuf=array) for array in (source, 0 * source, a, b, 0 * a)]
+    arrays = (source, 0 * source, product.a, product.b, 0 * product.a)
+    buffers = [cl.Buffer(context, flags, hostbuf=array) for array in arrays]
 
     def download(buffer: cl.Buffer, like: np.ndarray) -> np.ndarray:
         result = np.empty_like(like)
         cl.enqueue_copy(queue, result, buffer)
         return result
 
+    def renew_source() -> None:
+        np.multiply(pattern, np.float32(np.random.default_rng().uniform(1, 2)), out=source)
+        cl.enqueue_copy(queue, buffers[0], source)
+
+    def renew_product() -> None:
+        product.renew()
+        cl.enqueue_copy(queue, buffers[2], product.a)
+        cl.enqueue_copy(queue, buffers[3], product.b)
+
     return opencl.name(device), {
         "copy": Work(
+            renew_source,
             lambda: copy(queue, (COPIED,), None, *buffers[:2]),
             lambda _: np.array_equal(download(buffers[1], source), source),
         ),
         "product": Work(
+            renew_product,
             lambda: multiply(queue, (size // 8, size // 8), None, *buffers[2:], np.int32(size)),
-            lambda _: is_product(download(buffers[4], a)),
+            lambda _: product.is_right(download(buffers[4], product.a)),
         ),
     }
 
@@ -195,35 +234,40 @@ def _on_keras() -> tuple[str, dict[str, Work]]:
     device = training.start()
     import keras
 
-    a, b, is_product = _matrices()
-    rng = np.random.default_rng()
-    images, labels = rng.integers(0, 256, (BATCH, 28, 28, 1), dtype=np.uint8), rng.integers(0, 2, BATCH)
-    left, right, network = keras.ops.convert_to_tensor(a), keras.ops.convert_to_tensor(b), models.build_cnn()
-
-    trained, losses = models.build_cnn(), []
+    rng, product = np.random.default_rng(), Product()
+    images, labels = np.empty((BATCH, 28, 28, 1), np.uint8), np.empty(BATCH, np.int64)
+    factors, before, network, trained = [], [], models.build_cnn(), models.build_cnn()
     trained.compile(keras.optimizers.Adadelta(1.0), "sparse_categorical_crossentropy")
 
-    def step() -> None:
-        losses.append(float(trained.train_on_batch(images, labels)))
+    def renew_product() -> None:
+        product.renew()
+        factors[:] = [keras.ops.convert_to_tensor(product.a), keras.ops.convert_to_tensor(product.b)]
+        timing.synchronize(factors)
 
-    def has_learned(_: object) -> bool:
-        # Of ten digits only two occur, so the loss soon falls from ln 10 to ln 2, whatever the images are.
-        # Keras gives the mean of all steps unless it is told to begin anew.
-        for _ in range(60):
-            trained.reset_metrics()
-            step()
-            if losses[-1] < 0.6 * losses[0]:
-                return True
-        return False
+    def renew_batch() -> None:
+        images[:], labels[:] = rng.integers(0, 256, images.shape), rng.integers(0, 10, BATCH)
+
+    def renew_training() -> None:
+        renew_batch()
+        before[:] = trained.get_weights()
+
+    def has_trained(loss: float) -> bool:
+        # Dropout draws numbers of its own, so nobody else can compute this loss or these weights.
+        changed = [np.any(new != old) for new, old in zip(trained.get_weights(), before, strict=True)]
+        return bool(np.isfinite(loss) and all(changed))
 
     def are_answers(actual: np.ndarray) -> bool:
-        expected = cnn_answers(network.get_weights(), images[:4])  # a few: NumPy's convolution is slow
-        return np.allclose(actual[:4], expected, atol=0.01)
+        few = rng.choice(BATCH, 4, replace=False)  # NumPy's convolution is slow
+        return np.allclose(actual[few], cnn_answers(network.get_weights(), images[few]), atol=0.01)
 
     return device, {
-        "product": Work(lambda: keras.ops.matmul(left, right), lambda c: is_product(keras.ops.convert_to_numpy(c))),
-        "CNN training": Work(step, has_learned),
-        "CNN inference": Work(lambda: network.predict_on_batch(images), are_answers),
+        "product": Work(
+            renew_product,
+            lambda: keras.ops.matmul(*factors),
+            lambda c: product.is_right(keras.ops.convert_to_numpy(c)),
+        ),
+        "CNN training": Work(renew_training, lambda: float(trained.train_on_batch(images, labels)), has_trained),
+        "CNN inference": Work(renew_batch, lambda: network.predict_on_batch(images), are_answers),
     }
 
 
@@ -281,42 +325,20 @@ def ratios(suite: pyperf.BenchmarkSuite) -> dict[str, float]:
 
 
 def table(suite: pyperf.BenchmarkSuite) -> Table:
-    """Return the fastest way of each task beside the reference machine's speed, and how busy others were."""
-    times = ratios(suite)
-    lines = [(task, row.measured.device, str(row), f"{times[task]:.2f}") for task, row in best(suite).items()]
-    others = f"Others used {suite.get_metadata()['others']:.1%} of the cores."
-    return Table(lines, ("task", "fastest on", "median speed", "times the reference"), [others])
-
-
-def compare_with_earlier(suite: pyperf.BenchmarkSuite, file: Path = KEPT) -> Table | None:
-    """Return what may be claimed of each task against this machine's earlier result, and keep the new one in its place.
-
-    Args:
-        suite: the new result.
-        file: where results are kept, in pyperf's format.
-
-    Returns:
-        A row for each task that both have; None, with a printed sentence, where there is no earlier result.
-    """
-    import pyperf
-
-    try:
-        earlier = pyperf.BenchmarkSuite.load(str(file))
-    except (OSError, ValueError, KeyError):  # none yet, or half of one
-        earlier = None
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        suite.dump(str(file), compact=False, replace=True)
-        kept = f"This one is kept in {file.parent.name}/{file.name}."
-    except OSError as error:
-        kept = f"This one cannot be kept here ({error.strerror})."
-    if earlier is None:
-        print(f"There is no earlier result of this machine. {kept}")
-        return None
-    before, now, lines = best(earlier), best(suite), []
-    for task in now.keys() & before.keys():
-        decided = timing.decide(before[task].measured.seconds, now[task].measured.seconds)
-        lines.append((task, str(before[task]), str(now[task]), decided))
-    lines.sort(key=lambda line: list(TASKS).index(line[0]))
-    measured = f"Earlier: {earlier.get_metadata()['measured']}, profile {earlier.get_metadata()['profile']}."
-    return Table(lines, ("task", "earlier", "now", "now it is"), [measured, kept])
+    """Return each task's fastest way beside the reference machine's speed and a recorded GPU's; note the speeds."""
+    times, about = ratios(suite), suite.get_metadata()
+    lines = []
+    for task, row in best(suite).items():
+        records.add_run(row.measured, TASKS[task][0], TASKS[task][1], label=task)
+        lines.append((task, row.measured.device, str(row), f"{times[task]:.2f}"))
+    mean = float(np.prod(list(times.values())) ** (1 / len(times)))
+    if len(times) == len(TASKS):
+        records.add_note(records.Note(MEAN, mean, "times"))
+    lines.append((MEAN, "", "", f"{mean:.2f}"))
+    quiet = about["others"] <= QUIET
+    verdict = "" if quiet else ": the machine was not quiet, so these speeds claim nothing"
+    below = [f"Others used {about['others']:.1%} of the cores{verdict}."]
+    if len(times) < len(TASKS):
+        below.append(f"Only {len(times)} of {len(TASKS)} tasks: compare this mean with none over all of them.")
+    headers = ("task", "fastest on", "median speed", "times the reference")
+    return records.add_column(Table(lines, headers, below), "11")

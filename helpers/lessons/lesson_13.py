@@ -5,10 +5,11 @@ Lesson 13b, Break an installation, uses its way to judge a cause.
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -188,19 +189,76 @@ def check_broken(forgetful: Callable[..., object], loss_twice: Callable[..., obj
     for _ in range(2):  # one may keep a list
         answers.append(checks.answer(forgetful, 2.0, 4.0, 1.0, 0.5, who="forgetful"))
     if all(np.array_equal(answer, (1.5, 1.0)) for answer in answers):
-        raise NotDone("forgetful uses the new gradient alone, as it was handed out.")
+        raise NotDone("forgetful uses the new gradient alone: it is unchanged.")
     yield checks.judge_function(
         forgetful, never_forgets, lambda rng: [*rng.uniform(0.5, 1, (5, 4)).tolist(), (1.0, 0, 0.25, 0.5)]
     )
     yield checks.judge_function(loss_twice, compute_loss, lambda rng: [draw(rng, n) for n in (1, 4, 10)])
 
 
-# ------------------------------------------------------------------------- exercise 3: find the faults of six runs
+# ------------------------------------------------------------------------------ exercise 3: design an experiment
+
+
+class DeepRun(NamedTuple):
+    """A training run of two layers, as exercise 3 passes it to a learner's experiment."""
+
+    x: np.ndarray  # images, float32 (n, 784), from 0 to 1
+    y: np.ndarray  # labels, (n,)
+    layers: list[np.ndarray]  # the weights at the end, float32 (784, 32) and (32, 10)
+    losses: list[float]  # one for each step
+
+
+def _make_run(x: np.ndarray, y: np.ndarray, layers: Sequence[np.ndarray]) -> DeepRun:
+    """Return a run that ended with these layers: its one loss is that of all images."""
+    scores = np.maximum(x @ layers[0], 0) @ layers[1]
+    loss = np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(len(y)), y]
+    return DeepRun(x, y, [layer.astype(np.float32) for layer in layers], [float(loss.mean())])
+
+
+@functools.cache
+def make_deep_runs() -> dict[str, tuple[DeepRun, bool]]:
+    """Return runs by what is special of them, each with whether its units are dead; the images are made up."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 10, 600)
+    x = np.clip(rng.uniform(0, 0.5, (10, 784))[y] + rng.uniform(0, 0.5, (600, 784)), 0, 1).astype(np.float32)
+    x[:, :40] = 0  # as at the edge of a digit, where no step changes a weight
+    first, second = rng.uniform(-0.036, 0.036, (784, 32)), rng.uniform(-0.18, 0.18, (32, 10))
+    likeness = (x @ x[0]) / x.sum(axis=1)  # of each image to one of them
+    few = first - 0.1
+    few[:, 0] = x[0] - np.sort(likeness)[-20]  # on for the 20 images that are most like it
+    order = np.argsort(likeness)
+    return {
+        "has shuffled labels": (_make_run(x, rng.permutation(y), [first, second]), False),
+        "made one step that was far too large": (_make_run(x, y, [first - x.mean(0)[:, None], second]), True),
+        "began with negative sums": (_make_run(x, y, [first - 0.1, second]), True),
+        "has a second layer of zeros": (_make_run(x, y, [first, 0 * second]), False),
+        "has a unit that is on for a few of 600 images": (_make_run(x[order], y[order], [few, second]), False),
+    }
+
+
+@checks.print_verdict
+def check_is_dead(is_dead: Callable[[DeepRun], object]) -> Iterator[str]:
+    """Judge exercise 3 of lesson 13: an experiment that finds the runs in which no unit is on for any image."""
+    runs = make_deep_runs()
+    for what, (run, expected) in runs.items():
+        given = DeepRun(*copy.deepcopy(tuple(run)))
+        actual: Any = checks.answer(is_dead, given, who=f"for the run that {what} is_dead")
+        if actual is None or actual is ...:
+            raise NotDone(f"is_dead returned {actual}.")
+        is_truth = isinstance(actual, bool) or (hasattr(actual, "__array__") and np.asarray(actual).shape == ())
+        if not is_truth:
+            raise NotYet(f"expected True or False, came {checks.short(actual)}.")
+        if bool(actual) != expected:
+            raise NotYet(f"the run that {what} (last loss {run.losses[-1]:.4f}): expected {expected}, came {actual}.")
+    yield f"{len(runs)} runs"
+
+
+# ------------------------------------------------------------------------- exercise 4: find the faults of six runs
 
 
 @dataclass(frozen=True)
 class Training:
-    """A training run of exercise 3: the network of the lesson on JAX, with one fault that the learner does not see."""
+    """A training run of exercise 4: the network of the lesson on JAX, with one fault that the learner does not see."""
 
     x: np.ndarray = field(repr=False)  # the network's images, (n, 784), float32
     y: np.ndarray = field(repr=False)  # its labels, (n,)
@@ -267,7 +325,7 @@ def _compile_loss(*, softmax_twice: bool) -> Callable[..., tuple[jax.Array, jax.
 
 
 def make_trainings(x: np.ndarray, y: np.ndarray) -> dict[str, Training]:
-    """Return the six training runs of exercise 3 by letter.
+    """Return the six training runs of exercise 4 by letter.
 
     Args:
         x: images without a fault, float32 (n, 784), from 0 to 1.
@@ -298,7 +356,7 @@ def _prints(experiment: Callable[[Training], float]) -> Callable[[Training, obje
     return is_near
 
 
-ABOVE, HIGH = "its last losses lie above guessing", "its last losses are high, but not above guessing"
+ABOVE, HIGH = "its last losses lie above guessing", "its last losses lie between 1 and guessing"
 SUSPECTS: dict[str, Suspect[Training]] = {
     "raw pixels": Suspect(ABOVE, "run.x.max()", _prints(lambda run: run.x.max())),
     "gradients add up": Suspect(ABOVE, "run.growth()", _prints(lambda run: run.growth())),
@@ -313,6 +371,6 @@ SUSPECTS: dict[str, Suspect[Training]] = {
 
 @checks.print_verdict
 def check_diagnosis(diagnosis: Mapping[str, Sequence], x: np.ndarray, y: np.ndarray) -> Iterator[str]:
-    """Judge exercise 3 of lesson 13: of each training run the cause, and what the experiment for it printed."""
+    """Judge exercise 4 of lesson 13: of each training run the cause, and what the experiment for it printed."""
     parts, judge = ("cause", "number"), functools.partial(judge_cause, SUSPECTS)
     yield checks.judge_diagnosis(diagnosis, make_trainings(x, y), parts, "trainings", judge)

@@ -10,12 +10,14 @@ import sys
 import tempfile
 import venv
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
+from helpers import ROOT
 from helpers.devices.host import package_owners
 from helpers.judge import checks
 from helpers.judge.checks import NotDone, NotYet
@@ -42,8 +44,8 @@ class Scratch:
         self.packages = next((self.folder / "venv").rglob("site-packages"))
         self.work = self.folder / "work"  # beside its programs
         self.work.mkdir()
-        for package, version in {"tensorflow": "2.21.0", "tensorflow-cpu": "2.20.0"}.items():
-            wheel = _build_wheel(self.folder, package, version)
+        for package in ("tensorflow", "tensorflow-cpu"):
+            wheel = _build_wheel(self.folder, package, "2.21.0")
             if package in self.unpacked:  # as pip does, but faster
                 shutil.unpack_archive(wheel, self.packages, "zip")
         if self.deleted:
@@ -66,7 +68,7 @@ class Scratch:
             command: such as "install tensorflow"; pip does not ask before it uninstalls something.
 
         Returns:
-            All that `list` and `show` print; of other commands, and of an error, the last line.
+            What pip prints, without where it looks for packages; of a command that fails, its error.
         """
         words = re.sub(r"^[!%]?\s*(?:(?:python3?|py)\s+-m\s+)?pip3?\s+", "", command.strip()).split()
         settings = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.folder), "PIP_YES": "1"}
@@ -74,7 +76,7 @@ class Scratch:
         pip = [sys.executable, "-m", "pip", "--python", self.interpreter, *words]
         done = processes.run_command(pip, 60, {**os.environ, **settings}, self.work)
         lines = (done.stdout if done.status == 0 else done.stderr).strip().splitlines()
-        return self._clean_output(lines if {"list", "show"} & set(words) else lines[-1:])
+        return self._clean_output([line for line in lines if not line.startswith("Looking in links")])
 
     def python(self, code: str) -> str:
         """Run a program with this environment's Python, and return what it printed and the last line of its error."""
@@ -91,12 +93,12 @@ class Scratch:
 
 def _build_wheel(folder: Path, package: str, version: str) -> Path:
     """Write an imitation of TensorFlow as PEP 427 has it: a package, and a folder whose RECORD lists files."""
-    flavour = "cpu" if package.endswith("-cpu") else "gpu"
-    gpus = "[]" if flavour == "cpu" else "[] if os.environ.get('CUDA_VISIBLE_DEVICES') == '-1' else ['imitated GPU']"
-    code = f"import os\n\n__version__, flavour = '{version}', '{flavour}'\n"
+    flavor = "cpu" if package.endswith("-cpu") else "gpu"
+    gpus = "[]" if flavor == "cpu" else "[] if os.environ.get('CUDA_VISIBLE_DEVICES') == '-1' else ['imitated GPU']"
+    code = f"import os\n\n__version__, flavor = '{version}', '{flavor}'\n"
     code += f"ones, gpus = lambda count: [1.0] * count, lambda: {gpus}\n"
     info = f"{package.replace('-', '_')}-{version}.dist-info"
-    files = {"tensorflow/__init__.py": code, f"tensorflow/lib_{flavour}.so": "", "tensorflow/ops.py": ""}
+    files = {"tensorflow/__init__.py": code, f"tensorflow/lib_{flavor}.so": "", "tensorflow/ops.py": ""}
     files[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n"
     files[f"{info}/WHEEL"] = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     files[f"{info}/RECORD"] = "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"])
@@ -116,29 +118,52 @@ def capture_message(code: str, variables: Mapping[str, str] | None = None) -> st
 
 # ------------------------------------------------------------------------------------------------------ its exercises
 
-MESSAGES = (  # of real programs, shortened, with other paths
-    'Traceback (most recent call last):\n  File "/a/one.py", line 8, in load\n    table["x"]\nKeyError: \'x\'\n\n'
-    "During handling of the above exception, another exception occurred:\n\nTraceback (most recent call last):\n"
-    '  File "/a/two.py", line 2, in <module>\n    load("File \\"x\\"")\nValueError: no File "x"\n\n \n',
-    'Traceback (most recent call last):\n  File "C:\\me\\my lesson\\run.py", line 1, in <module>\n    import jax\n'
-    '  File "C:\\my env\\jax.py", line 857, in backends\n    assert _default_backend\nAssertionError  \n',
-    "Illegal instruction (core dumped)\n",
-    'Error: it failed:\n  Traceback (most recent call last):\n    File "/a/setup.py", line 3, in <module>\n'
-    'FileNotFoundError: no file "version.txt"\n',
-)
+PLACES = ("your own line", "a file of data", "a library of the system", "the package", "a variable")
+
+
+class Reading(NamedTuple):
+    """How a message of exercise 1 is read."""
+
+    line: int  # that names the fault to be fixed first, counted from 1
+    place: str  # where to fix it, one of PLACES
+    ask: str  # the question for a learner who names another line
+
+
+READINGS = {
+    "A": Reading(4, "a library of the system", "What went wrong first, above the line that joins two tracebacks?"),
+    "B": Reading(6, "a file of data", "What went wrong first, before the program tried to report it?"),
+    "C": Reading(6, "the package", "Which line says what is wrong, and not where?"),
+    "D": Reading(8, "your own line", "Which line says what is wrong? A library may add advice below it."),
+}
+
+
+def read_messages() -> dict[str, list[str]]:
+    """Return the lines of each message of exercise 1 by its letter: of real programs, shortened, with short paths."""
+    text = (ROOT / "helpers" / "lessons" / "programs" / "13b-messages.txt").read_text(encoding="utf-8")
+    messages = (part.splitlines() for part in text.split("=== ")[1:])
+    return {letter: lines for letter, *lines in messages}
+
+
+def show_message(letter: str) -> None:
+    """Print a message of exercise 1 with the numbers of its lines."""
+    for number, line in enumerate(read_messages()[letter], 1):
+        print(f"{number:2} {line}")
 
 
 @checks.print_verdict
-def check_read_message(learner: Callable[..., object]) -> Iterator[str]:
-    """Judge exercise 1 of lesson 13b: the last line of a message, and the file that it names last."""
+def check_reading(reading: object) -> Iterator[str]:
+    """Judge exercise 1 of lesson 13b: of each message the line of the first fault, and where to fix it."""
 
-    def read_message(text: str) -> list[str | None]:
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        files = [line.split('"')[1] for line in lines if line.startswith('File "')]
-        return [lines[-1], files[-1] if files else None]
+    def judge(letter: str, right: Reading, line: object, place: object) -> None:
+        if not isinstance(line, int | np.integer) or line != right.line:
+            raise NotYet(f"{letter}: the first fault is not in line {line!r}. {right.ask}")
+        named = " ".join(str(place).lower().split())
+        if named not in PLACES:
+            raise NotYet(f"{letter}: {place!r} is none of the places: {', '.join(map(repr, PLACES))}.")
+        if named != right.place:
+            raise NotYet(f"{letter}: the line is right. {place!r} would not change what it says: read it once more.")
 
-    cases = [(text,) for text in (*MESSAGES, "".join(MESSAGES), "\n".join(reversed(MESSAGES)))]
-    yield checks.judge_function(learner, read_message, lambda rng: cases)
+    yield checks.judge_diagnosis(reading, READINGS, ("line", "place"), "messages", judge)
 
 
 @checks.print_verdict
@@ -150,27 +175,27 @@ def check_commands(commands: Sequence[str]) -> Iterator[str]:
     if [command.split() for command in commands] in ([], [["install", "tensorflow"]]):
         raise NotDone("this is what you were given, and pip thinks that nothing is to be done.")
     with Scratch(unpacked=["tensorflow", "tensorflow-cpu"]) as env:
-        output = [env.pip(command) for command in commands][-1]
+        output = [env.pip(command) for command in commands][-1].splitlines()[-1:]
         state = env.python(STATE)
         twice = [file for file, packages in package_owners(env.packages).items() if len(packages) > 1]
     if not state.startswith("2.21.0 gpu"):
-        raise NotYet(f"afterwards a program sees {state!r}. The last thing that pip said: {output!r}.")
+        raise NotYet(f"afterwards a program sees {state!r}. The last thing that pip said: {' '.join(output)!r}.")
     if twice:
         raise NotYet(f"the import works, but two packages still own {twice[0]}: the next uninstall breaks it again.")
     yield f"{len(commands)} commands, one whole TensorFlow"
 
 
-STATE = "import tensorflow as tf; print(tf.__version__, tf.flavour, tf.ones(2), tf.gpus())"
+STATE = "import tensorflow as tf; print(tf.__version__, tf.flavor, tf.ones(2), tf.gpus())"
 ATTRIBUTE, MODULE, GPU = "`has no attribute`", "`No module named`", "no GPU, and no error"
 NOTHING = r"(?i)\A(nothing|none|\[\]|package\s+version[\s-]*)?\Z"  # an empty list of packages, or its heading
 SUSPECTS: dict[str, Suspect[Scratch]] = {
     "a file of yours": Suspect(ATTRIBUTE, "tensorflow.__file__", lambda env, printed: "tensorflow.py" in str(printed)),
-    "two flavours": Suspect(ATTRIBUTE, "tensorflow.__file__", lambda env, printed: _matches("[Nn]one|namesp", printed)),
+    "two flavors": Suspect(ATTRIBUTE, "tensorflow.__file__", lambda env, printed: _matches("[Nn]one|namesp", printed)),
     "another version": Suspect(ATTRIBUTE, "tensorflow.__version__", lambda env, printed: True),
     "not installed here": Suspect(MODULE, "pip list", lambda env, printed: _matches(NOTHING, printed)),
     "files gone": Suspect(MODULE, "pip list", lambda env, printed: "2.21" in str(printed)),
     "a variable": Suspect(GPU, "os.environ.get(...)", lambda env, printed: str(printed).strip() == "-1"),
-    "the build for CPUs": Suspect(GPU, "tensorflow.flavour", lambda env, printed: "cpu" in str(printed).lower()),
+    "the build for CPUs": Suspect(GPU, "tensorflow.flavor", lambda env, printed: "cpu" in str(printed).lower()),
 }
 
 
@@ -182,7 +207,7 @@ def _matches(pattern: str, printed: object) -> bool:
 def make_installation(letter: str) -> Scratch:
     """Return the environment of exercise 3 with this letter, to be entered by `with`."""
     return {
-        "A": Scratch("two flavours", ["tensorflow"], deleted="tensorflow/*.py"),
+        "A": Scratch("two flavors", ["tensorflow"], deleted="tensorflow/*.py"),
         "B": Scratch("a variable", ["tensorflow"], devices="-1"),
         "C": Scratch("not installed here"),
         "D": Scratch("a file of yours", ["tensorflow"], hidden_by="tensorflow.py"),

@@ -229,4 +229,4 @@ def run_judge(judge: checks.Judge, source: object) -> str:
         raise checks.NotJudged(webgpu.explain_missing())
     if isinstance(source, str) and not source.strip():
         raise checks.NotDone("there is no kernel yet.")
-    return checks.judge_in_subprocess(judge, SECONDS, is_opencl=False, source=source)
+    return checks.judge_in_subprocess(judge, SECONDS, is_optimized=False, source=source)

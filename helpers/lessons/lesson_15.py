@@ -28,14 +28,9 @@ __kernel void strided(__global const float *x, __global float *y, int first, int
 }
 """
 PIECES = """
-__kernel void pieces(__global const float *x, __global float *y, int gap, int factor, int last, int stride) {
+__kernel void pieces(__global const float *x, __global float *y, int gap, int stride) {
     int i = get_global_id(0);
-    y[i] = x[gap * (i / 32 * factor & last) + stride * (i % 32)];
-}
-"""
-WRITES_ALONE = """
-__kernel void writes_alone(__global float *y, int stride) {
-    y[get_global_id(0)] = stride;
+    y[i] = x[gap * (i / 32) + stride * (i % 32)];
 }
 """
 DRIFT = """
@@ -66,26 +61,6 @@ __kernel void transpose(__global const float *x, __global float *y, int n) {
     }
 }
 """
-SUM = """
-__kernel void group_sum(__global const float *x, __global float *y) {
-    __local float part[256];
-    int me = get_local_id(0);
-    part[me] = x[get_global_id(0)];
-    barrier(CLK_LOCAL_MEM_FENCE);
-    for (STEPS) {
-        if (WHO) {
-            part[me] += part[me + step];
-        }
-        barrier(CLK_LOCAL_MEM_FENCE);
-    }
-    if (me == 0) {
-        y[get_group_id(0)] = part[0];
-    }
-}
-"""
-SUM_SPREAD = SUM.replace("STEPS", "int step = 1; step < 256; step *= 2").replace("WHO", "me % (2 * step) == 0")
-SUM_NO_REMAINDER = SUM_SPREAD.replace("me % (2 * step)", "(me & (2 * step - 1))")
-SUM_PACKED = SUM.replace("STEPS", "int step = 128; step > 0; step /= 2").replace("WHO", "me < step")
 
 
 def write_tiled(width: int) -> str:
@@ -147,7 +122,7 @@ def check_drift(arrange: Callable[[np.ndarray], np.ndarray], source: str) -> Ite
     is_untouched = np.array_equal(arranged[0][: given[0].size], given[0].reshape(-1))
     if is_untouched and isinstance(source, str) and source.split() == DRIFT.split():
         raise NotDone("both are unchanged: a structure for each particle.")
-    yield checks.judge_in_subprocess(judge_drift, source=source, given=given, arranged=arranged)
+    yield checks.judge_in_subprocess(judge_drift, is_optimized=False, source=source, given=given, arranged=arranged)
 
 
 def _call_arrange(arrange: Callable[[np.ndarray], np.ndarray], particles: np.ndarray) -> np.ndarray:
@@ -197,7 +172,7 @@ def _build_learners(source: str, name: str) -> opencl.Kernel:
 @checks.print_verdict
 def check_transpose(source: str) -> Iterator[str]:
     """Exercise 3: the transposition with the fewest lines in both directions, and without a bank conflict."""
-    yield checks.judge_in_subprocess(judge_transpose, source=source)
+    yield checks.judge_in_subprocess(judge_transpose, is_optimized=False, source=source)
 
 
 def judge_transpose(source: str) -> str:
@@ -265,7 +240,7 @@ def _judge_lines(recorded: Trace, reads: int, writes: int) -> str:
         needed, fewest = sum(access.needed for access in those.values()), 4 * floats // counters.LINE
         if needed > MOST * fewest:
             text, worst = max(those.items(), key=lambda pair: pair[1].each)
-            different = _count_different_lines(recorded, what == "writes")
+            different = len(set[tuple[str, int]]().union(*(counters.find_lines(recorded)[text] for text in those)))
             raise NotYet(
                 f"the result is right, but all {what} together ask for {needed} lines, access by access ({different} "
                 f"different ones); {fewest} would do. Look at `{text}`: 32 neighbors need "
@@ -273,19 +248,6 @@ def _judge_lines(recorded: Trace, reads: int, writes: int) -> str:
             )
         totals.append(f"{needed} lines for all {what}")
     return ", ".join(totals)
-
-
-def _count_different_lines(recorded: Trace, writes: bool) -> int:
-    """Return how many different lines of global memory the reads, or the writes, of a launch need."""
-    return len(
-        {
-            (request.array, byte // counters.LINE)
-            for request in recorded.requests()
-            if request.array in recorded.lengths and request.writes == writes
-            for _, first, wide in request.asked
-            for byte in (first, first + wide - 1)
-        }
-    )
 
 
 def _format_count(count: float, unit: str) -> str:
@@ -325,7 +287,7 @@ def draw_lines(recorded: Mapping[str, Trace], sizes: Sequence[int], title: str) 
 
     words = []
     shape = (len(sizes), len(recorded))
-    with figure(7.5, 1 + 2.2 * shape[0], title, nrows=shape[0], ncols=shape[1], sharex=True, sharey=True) as (
+    with figure(7.5, 1 + 2.4 * shape[0], title, nrows=shape[0], ncols=shape[1], sharex=True, sharey=True) as (
         drawn,
         axes,
     ):
@@ -340,14 +302,15 @@ def draw_lines(recorded: Mapping[str, Trace], sizes: Sequence[int], title: str) 
             panel.imshow(memory.reshape(32, 32), cmap=ListedColormap(["white", "#c4c4c4", BLUE]), vmin=0, vmax=2)
             needed, _ = counters.count_lines(request, line)
             caption = f"{_format_count(needed, 'line')}, {400 * len(asked) / (line * needed):.3g} % used"
-            panel.set_title(f"{name}\n{caption}", fontsize=10)
-            panel.set(xticks=(0, 8, 16, 24, 31), yticks=(0, 8, 16, 24, 31))
+            is_first = name == next(iter(recorded))
+            heading = f"LINES OF {line} BYTES\n" if is_first else ""
+            panel.set_title(f"{heading}{name}\n{caption}", fontsize=10)
+            panel.set(xticks=(0, 8, 16, 24, 31), yticks=(0, 8, 16, 24, 31), xlabel="float in the row")
+            panel.set_ylabel("row of x, 32 floats each" if is_first else "")
+            panel.label_outer()
             panel.tick_params(labelsize=8)
             panel.grid(visible=False)
             words.append(f"{name}, lines of {line} bytes: {caption}")
-        for line, panel in zip(sizes, panels[:, 0], strict=True):
-            panel.set_ylabel(f"lines of {line} bytes\nrow of 32 floats of x", fontsize=10)
-        drawn.supxlabel("float in the row. Blue: a work-item needs it. Gray: it is fetched with the line", fontsize=10)
     show(drawn, f"{title}. {'; '.join(words)}.")
 
 
@@ -377,10 +340,18 @@ def draw_banks(widths: Sequence[int] = (32, 33)) -> None:
 
 
 def tabulate_accesses(recorded: Trace, line: int = counters.LINE) -> tables.Table:
-    """Return what the counters say of each access of a launch, for lines of so many bytes."""
-    rows = []
+    """Return what each access of a launch asks for, and how many different lines that are, for lines of so many bytes.
+
+    The last row holds all accesses to global memory together: two of them may need the same lines.
+    """
+    found, rows, asked = counters.find_lines(recorded, line), [], 0
     for text, access in counters.count_accesses(recorded, line).items():
-        used = "" if access.in_local else f"{100 * access.used / access.moved:.3g} %"
-        need = _format_count(access.each, "turn" if access.in_local else "line")
-        rows.append((text, need, f"{access.fewest / access.requests:.3g}", used, f"{100 * access.idle:.3g} %"))
-    return tables.Table(rows, ("access", "32 neighbors need", "fewest", "used of the lines", "idle work-items"))
+        if access.in_local:
+            continue
+        asked += access.needed
+        need, fewest = _format_count(access.each, "line"), f"{access.fewest / access.requests:.3g}"
+        used = f"{100 * access.used / access.moved:.3g} %"
+        rows.append((text, need, fewest, used, f"{access.needed:,}", f"{len(found[text]):,}"))
+    rows.append(("together", "", "", "", f"{asked:,}", f"{len(set[tuple[str, int]]().union(*found.values())):,}"))
+    headers = "access", "32 neighbors need", "fewest", "used of the lines", "lines asked for", "different lines"
+    return tables.Table(rows, headers)

@@ -43,19 +43,18 @@ def _make_strided(stride: int) -> Case:
     )
 
 
-def _make_pieces(gap: int, factor: int, stride: int) -> Case:
-    """Return a case in which piece k of 32 work-items reads x from `gap` times (k * factor % pieces) on."""
+def _make_pieces(gap: int, stride: int) -> Case:
+    """Return a case in which piece k of 32 work-items reads x from `gap` times k on."""
 
     def choose(x: np.ndarray) -> np.ndarray:
-        pieces = x.size // 1024
-        starts = gap * (np.arange(pieces) * factor % pieces)
+        starts = gap * np.arange(x.size // 1024)
         return x.reshape(-1)[starts[:, None] + stride * np.arange(32)].reshape(-1)
 
     return Case(
         lesson_15.PIECES,
         lambda n: (n * n // 32,),
         (128,),
-        lambda x, y, n: (x, y, *map(np.int32, (gap, factor, n * n // 1024 - 1, stride))),
+        lambda x, y, n: (x, y, np.int32(gap), np.int32(stride)),
         choose,
     )
 
@@ -76,39 +75,24 @@ def _make_transpose(source: str, each: int) -> Case:
     )
 
 
-def _make_sum(source: str) -> Case:
-    return Case(source, lambda n: (n * n,), (256,), lambda x, y, n: (x, y), lambda x: x.reshape(-1, 256).sum(1))
-
-
 CASES = {
     "stride 1": _make_strided(1),
     "stride 32": _make_strided(32),
-    "same span, stride 32": _make_pieces(1024, 1, 32),
-    "same span, stride 1": _make_pieces(1024, 1, 1),
-    "in order": _make_pieces(32, 1, 1),
-    "shuffled": _make_pieces(32, 1237, 1),
-    "writes alone": Case(
-        lesson_15.WRITES_ALONE,
-        lambda n: (n * n // 32,),
-        (128,),
-        lambda x, y, n: (y, np.int32(1)),
-        lambda x: np.ones(x.size // 32, np.float32),
-    ),
+    "same span, stride 32": _make_pieces(1024, 32),
+    "same span, stride 1": _make_pieces(1024, 1),
+    "in order": _make_pieces(32, 1),
     "structures": _make_drift(lesson_15.DRIFT, lambda x: x.reshape(-1, 8).T),
     "arrays": _make_drift(lesson_15.DRIFT_ARRAYS, lambda x: x.reshape(8, -1)),
     "copy": _make_transpose(lesson_15.COPY, 1)._replace(expected=lambda x: x.reshape(-1)),
     "naive": _make_transpose(lesson_15.NAIVE, 1),
     "tile": _make_transpose(lesson_15.write_tiled(32), 4),
     "padded tile": _make_transpose(lesson_15.write_tiled(33), 4),
-    "sum, spread": _make_sum(lesson_15.SUM_SPREAD),
-    "sum, no %": _make_sum(lesson_15.SUM_NO_REMAINDER),
-    "sum, packed": _make_sum(lesson_15.SUM_PACKED),
 }
 EVICTED = "evicted, "  # before the name of one of CASES: the caches are filled with something else before each run
 SWEPT = 2**25  # floats that are read and written for that: 128 MiB, more than the caches of the devices on record
 SWEEP = "__kernel void sweep(__global float *z) { z[get_global_id(0)] += 1; }"
-READS = ("stride 1", "stride 32", "same span, stride 32", "same span, stride 1", "in order", "writes alone")
-EVICTED_READS = tuple(EVICTED + name for name in ("same span, stride 1", "shuffled", "in order"))
+READS = ("stride 1", "stride 32", "same span, stride 32", "same span, stride 1", "in order")
+EVICTED_READS = tuple(EVICTED + name for name in READS[2:])
 TRANSPOSES = ("copy", "naive", "tile", "padded tile")
 
 
@@ -197,9 +181,8 @@ STRIDE_STEPS = (
     "stride 32 → same span, stride 32",
     "same span, stride 32 → same span, stride 1",
     "same span, stride 1 → in order",
+    "evicted, same span, stride 32 → evicted, same span, stride 1",
     "evicted, same span, stride 1 → evicted, in order",
-    "evicted, shuffled → evicted, in order",
-    "in order → writes alone",
 )
 
 
@@ -215,40 +198,28 @@ STEPS = {
     "structures → arrays": Step("lines", "span"),
     "naive → tile": Step("lines", "the tile"),
     "tile → padded tile": Step("turns"),
-    "sum, spread → sum, packed": Step("idle", "%"),
-    "sum, spread → sum, no %": Step("idle"),
-    "sum, no % → sum, packed": Step("idle", "order"),
 }
-
-
-def count_reads(name: str, line: int) -> float:
-    """Return how many lines 32 neighbors read in one of CASES with a stride; 0 if it reads nothing."""
-    accesses = counters.count_accesses(record_case(name), line).values()
-    return sum(access.each for access in accesses if not access.writes)
 
 
 def _find_span(name: str, rows: int) -> int:
     """Return how many bytes of x one of the kernels of STRIDE_STEPS reaches over."""
-    if "same span" in name:
-        return 4 * rows * rows
-    if name == "writes alone":
-        return 0
-    return 4 * rows * rows // 32 * (32 if name == "stride 32" else 1)
+    return 4 * rows * rows // (1 if "same span" in name or name == "stride 32" else 32)
 
 
 def _describe_change(before: str, after: str) -> str:
     """Return what becomes fewer or shorter from one kernel of STRIDE_STEPS to the next, counted and computed."""
-    if after == "writes alone":
-        return "no reads"
     changes = []
-    fewer = [f"{count_reads(before, line) / count_reads(after, line):g}" for line in lesson_15.LINES]
+    fewer = [f"{_count_reads(before, line) / _count_reads(after, line):g}" for line in lesson_15.LINES]
     if set(fewer) != {"1"}:
         changes.append(f"lines: {', '.join(fewer)} times fewer")
     if (shorter := _find_span(before, 32) / _find_span(after, 32)) != 1:
         changes.append(f"span: {shorter:g} times shorter")
-    if "shuffled" in before:
-        changes.append("order")
     return "; ".join(changes) or "nothing: the same addresses"
+
+
+def _count_reads(name: str, line: int) -> float:
+    """Return how many lines all reads of one of CASES with a stride ask for."""
+    return sum(a.needed for a in counters.count_accesses(record_case(name), line).values() if not a.writes)
 
 
 def compare_strides(runs: Mapping[str, timing.Measurement]) -> tables.Table:
@@ -265,7 +236,7 @@ def compare_strides(runs: Mapping[str, timing.Measurement]) -> tables.Table:
             listed.append((step, _describe_change(before, after), describe_gain(runs[before], runs[after])))
     sizes = ", ".join(map(str, lesson_15.LINES))
     below = [
-        f"Lines of {sizes} bytes. Times: medians of {timing.ENOUGH} runs each.",
+        f"Lines of {sizes} bytes. {_describe_times(runs)}",
         f"evicted: before each run the device reads and writes {4 * SWEPT // 2**20} MiB of other memory.",
     ]
     return records.add_column(tables.Table(listed, ("step", "what changes", "time here"), below), "15")
@@ -278,38 +249,35 @@ def tabulate_transposes(runs: Mapping[str, timing.Measurement], rows: int) -> ta
         runs: what `measure_kernels` returned.
         rows: of its x.
     """
-    listed, below, moved = [], [f"Each moves {8 * rows * rows / 2**20:.3g} MiB: every number is read and written."], []
+    listed, moved = [], []
     for name in (name for name in TRANSPOSES if name in runs):
         run = runs[name]
         speeds = [8 * rows * rows / seconds / 1e9 for seconds in (run.median, *reversed(run.quartiles))]
         median, low, high = (f"{speed:.3g}" for speed in speeds)
         share = runs["copy"].median / run.median if "copy" in runs else float("nan")
-        counted = (f"{read_counter(name, counter):g}" for counter in ("lines", "turns"))
-        listed.append((name, *counted, f"{median} GB/s", f"{low} to {high}", f"{share:.0%}"))
+        counted = (f"{count:,}" for count in count_case(name))
+        listed.append((name, *counted, f"{median} GB/s ({low} to {high})", f"{share:.0%}"))
         if share > 1.1:
             moved.append(name)
-        below[1:] = [f"Medians of {timing.ENOUGH} runs on {run.device}."]
+    below = [
+        f"Counted for 32 x 32 numbers and lines of {counters.LINE} bytes.",
+        f"Measured: {8 * rows * rows / 2**20:.3g} MiB a run. {_describe_times(runs)}",
+    ]
     if moved:
         below.append(f"Faster than the copy: {', '.join(moved)}. This copy is not the ceiling here.")
-    headers = ("kernel", "lines of 128 bytes", "turns", "measured", "middle half of the runs", "of the copy")
+    headers = "kernel", "lines asked for", "different lines", "turns", "measured", "of the copy"
     return tables.Table(listed, headers, below)
 
 
 # ------------------------------------------------------------------------------------------------ step by step
 
 
-def read_counter(name: str, counter: str, line: int = counters.LINE) -> float:
-    """Return what a counter says of one of CASES.
-
-    Args:
-        name: of CASES.
-        counter: "lines" or "turns", of 32 neighbors at all accesses together, or "idle", a share at the addition.
-        line: bytes of a line.
-    """
-    accesses = counters.count_accesses(record_case(name), line)
-    if counter == "idle":
-        return accesses["part[me + step]"].idle
-    return sum(access.each for access in accesses.values() if access.in_local == (counter == "turns"))
+def count_case(name: str) -> tuple[int, int, int]:
+    """Return the lines that one of CASES asks for on 32 x 32 floats, the different ones, and its turns."""
+    recorded = record_case(name)
+    accesses = counters.count_accesses(recorded).values()
+    asked, turns = (sum(access.needed for access in accesses if access.in_local == local) for local in (False, True))
+    return asked, len(set[tuple[str, int]]().union(*counters.find_lines(recorded).values())), turns
 
 
 def note_steps(runs: Mapping[str, timing.Measurement]) -> None:
@@ -338,17 +306,13 @@ def has_local_memory(device: cl.Device) -> bool:
 
 
 def compare_steps(
-    runs: Mapping[str, timing.Measurement],
-    predictions: Mapping[str, object],
-    line: int = counters.LINE,
-    has_banks: bool = True,
+    runs: Mapping[str, timing.Measurement], predictions: Mapping[str, object], has_banks: bool = True
 ) -> tables.Table:
-    """Return for each of STEPS what a counter and the clock say, whether they agree, and what a GPU's clock said.
+    """Return for each of STEPS what the counters and the clock say, whether they agree, and what a GPU's clock said.
 
     Args:
         runs: what `measure_kernels` returned.
         predictions: for each step the learner's word, "faster" or "same".
-        line: bytes of a line.
         has_banks: whether the device has local memory of its own.
     """
     note_steps(runs)
@@ -357,16 +321,26 @@ def compare_steps(
         before, after = step.split(" → ")
         if before not in runs or after not in runs:  # one of them computed something wrong
             continue
-        old, new = (read_counter(name, counter, line) for name in (before, after))
-        change = f"idle: {old:.0%} → {new:.0%}" if counter == "idle" else f"{counter}: {old:.3g} → {new:.3g}"
-        verdict = _judge_step(runs[before], runs[after], new < old)
+        old, new = (
+            dict(zip(("lines", "different", "turns"), count_case(name), strict=True)) for name in (before, after)
+        )
+        verdict = _judge_step(runs[before], runs[after], new[counter] < old[counter])
         if besides:
             verdict = f"two changes: {besides}"
         elif counter == "turns" and not has_banks:
             verdict = "no banks here"
-        gain = describe_gain(runs[before], runs[after])
-        rows.append((step, predictions.get(step) or "", change, gain, verdict))
-    return _add_recorded(tables.Table(rows, ("step", "you", "counted", "time here", "count and clock agree?")))
+        you = f" (you: {predictions[step]})" if predictions.get(step) else ""
+        gain = f"{describe_gain(runs[before], runs[after])}{you}"
+        asked, different = f"{old[counter]:,} → {new[counter]:,}", f"{old['different']:,} → {new['different']:,}"
+        rows.append((step, f"{counter}: {asked}", different, gain, verdict))
+    headers = "step", "asked for", "different lines", "time here", "count and clock agree?"
+    return _add_recorded(tables.Table(rows, headers, [_describe_times(runs)]))
+
+
+def _describe_times(runs: Mapping[str, timing.Measurement]) -> str:
+    """Return which numbers a table of these runs shows, and of which device."""
+    devices = ", ".join(dict.fromkeys(run.device for run in runs.values()))
+    return f"Times: medians of {timing.ENOUGH} runs on {devices}."
 
 
 def _judge_step(before: timing.Measurement, after: timing.Measurement, is_fewer: bool) -> str:

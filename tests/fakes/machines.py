@@ -21,7 +21,7 @@ CASES = TABLE["broken"] | TABLE["healthy"]
 EXPECTED = ("finds", "explained", "says", "never", "after")  # what a case expects; its other keys change the machine
 AFTERS = [(name, number) for name, case in CASES.items() for number in range(len(case.get("after", [])))]
 OURS = re.compile(
-    r"(CUDA|HIP|ROCR|HSA|OCL|OPENCL|RUSTICL|XLA|KERAS|TF|WGPUPY|JAX|VK|DYLD)_|LD_(LIBRARY_PATH|PRELOAD)|PYTHON(PATH|HOME)$|PYOPENCL_CTX|POCL_CACHE_DIR|ANYGPU_"
+    r"(CUDA|HIP|ROCR|HSA|ONEAPI|ZE|OCL|OPENCL|RUSTICL|XLA|KERAS|TF|WGPUPY|JAX|VK|DYLD)_|LD_(LIBRARY_PATH|PRELOAD)|PYTHON(PATH|HOME)$|PYOPENCL_CTX|POCL_CACHE_DIR|ANYGPU_"
 )
 CPU = Device("", "cpu:0", "AMD EPYC", "cpu")
 
