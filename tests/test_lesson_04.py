@@ -1,4 +1,4 @@
-"""Lessons 04 and 04b: one layer in NumPy, what is told of pairs, its figures."""
+"""Lessons 04 and 04b: two layers in NumPy, intervals, pairs, the line, its figures."""
 
 import numpy as np
 import pytest
@@ -6,39 +6,84 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+from helpers.judge import checks
 from helpers.lessons import lesson_04
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_a_step_follows_the_slope_of_the_loss(seed):
+def test_a_backward_pass_returns_the_slopes_of_the_loss(seed):
     rng = np.random.default_rng(seed)
-    x, y, w, b = rng.random((7, 5)), rng.integers(0, 3, 7), rng.normal(size=(5, 3)), rng.normal(size=3)
-    stepped, _, (before,) = lesson_04.train(x, y, w, b, 1.0, 1)
-    at = tuple(rng.integers(0, w.shape))
-    w[at] += 1e-6
-    after = lesson_04.train(x, y, w, b, 1.0, 1)[2][0]
-    w[at] -= 1e-6
-    assert (w - stepped)[at] == pytest.approx((after - before) / 1e-6, abs=1e-4)
+    x, y, *parameters = lesson_04._draw_layers(rng)[seed % 4]
 
+    def loss_after(part, place, step):
+        moved = [array.copy() for array in parameters]
+        moved[part][place] += step
+        return -np.log(lesson_04.forward(x, *moved)[1][np.arange(len(y)), y]).mean()
 
-def test_pairs_are_told_with_what_luck_alone_would_do():
-    line = lesson_04.describe_pairs({0: 0.9, 1: 0.91, 2: 0.92}, {0: 0.91, 1: 0.905, 2: 0.94})
-    assert line.startswith("2 of 3 pairs rise; differences from -0.50 to +2.00 points, median +1.00")
-    assert "all 3 rise by luck alone once in 8 times" in line
+    for part, slopes in enumerate(lesson_04.backward(x, y, *parameters)):
+        place = tuple(rng.integers(0, slopes.shape))
+        slope = (loss_after(part, place, 1e-6) - loss_after(part, place, -1e-6)) / 2e-6
+        assert slopes.shape == parameters[part].shape and slopes[place] == pytest.approx(slope, abs=1e-6)
 
 
 @pytest.mark.parametrize(
     ("returned", "expected"),
     [
         (None, "not done yet"),
-        ((np.zeros((784, 10)), np.zeros(10)), "three things"),
-        ((np.zeros((784, 10)), np.zeros(10), []), "not done yet"),
-        ((np.zeros((3, 2)), np.zeros(3), [1.0] * 2), "not yet: for the new w of train("),
+        ((..., ..., 1, 2), "not done yet"),
+        (np.zeros(3), "4 arrays"),
+        ([np.zeros(3)] * 3, "4 arrays"),
+        ([np.zeros(3)] * 4, "not yet: for the slopes for w1 of backward("),
     ],
 )
-def test_whatever_a_training_returns_gets_a_verdict(returned, expected, capsys):
-    lesson_04.check_train(lambda *arguments: returned, np.zeros((1, 784)), np.zeros(1, int))
+def test_whatever_a_backward_pass_returns_gets_a_verdict(returned, expected, capsys):
+    def backward(*arguments):
+        return returned
+
+    lesson_04.check_backward(backward)
     assert expected in " ".join(capsys.readouterr().out.split())
+    rng = np.random.default_rng(0)
+    parameters = [rng.random(shape) for shape in ((784, 16), 16, (16, 10), 10)]
+    lesson_04.compare_slopes(backward, lambda x, y, arrays: arrays[3].sum(), np.ones((1, 784)), [0], parameters)
+    assert "b2[7]: by moving it 1.000000" in capsys.readouterr().out
+
+
+def test_pairs_are_described_with_what_luck_alone_would_do():
+    line = lesson_04.describe_pairs({0: (0.9, 0.91), 1: (0.91, 0.905), 2: (0.92, 0.94)})
+    assert line.startswith("2 of 3 pairs rise; differences from -0.50 to +2.00 points, median +1.00")
+    assert "all 3 rise by luck alone once in 8 times" in line
+
+
+def test_a_line_that_does_not_fit_is_refused(capsys):
+    overhead, per_image = lesson_04.fit_line({8: 0.0058, 128: 0.0082, 2048: 0.0466})
+    assert (overhead, per_image) == pytest.approx((0.0056, 0.00002), rel=0.02)
+    assert "off by at most" in capsys.readouterr().out
+    assert np.isnan(lesson_04.fit_line({8: 0.026, 32: 0.036, 128: 0.024, 512: 0.047, 2048: 0.32})).all()
+    assert capsys.readouterr().out.startswith("no line")
+    assert lesson_04.describe_line(float("nan")) == "no line" and lesson_04.describe_line(0.5) == "500 ms"
+
+
+def test_an_interval_holds_the_share_of_all_images_about_95_times_in_100():
+    draws = np.random.default_rng(0).binomial(2_000, 0.9, 2_000)
+    ends = np.array([lesson_04.compute_interval(int(right), 2_000) for right in draws])
+    assert 0.93 < np.mean((ends[:, 0] < 0.9) & (ends[:, 1] > 0.9)) < 0.97
+
+
+def test_a_right_answer_is_kept_for_later_cells(capsys, monkeypatch):
+    monkeypatch.setattr(checks, "_right", {})
+    assert checks.find_right("forward", lesson_04.forward) is lesson_04.forward
+    assert "the course's `forward`" in capsys.readouterr().out
+    lesson_04.check_forward(lambda *given: lesson_04.forward(*given)[::-1])
+    assert checks.find_right("forward", lesson_04.forward) is lesson_04.forward
+
+    def own(*given):
+        return [values.tolist() for values in lesson_04.forward(*given)]
+
+    lesson_04.check_forward(own)
+    x, _, *parameters = lesson_04._draw_layers(np.random.default_rng(0))[0]
+    hidden, _ = checks.find_right("forward", lesson_04.forward)(x, *parameters)
+    assert isinstance(hidden, np.ndarray)
+    assert "your `forward`" in capsys.readouterr().out
 
 
 # ------------------------------------------------------------------------------------------------ its figures
@@ -49,14 +94,12 @@ def test_no_title_is_cut_off(monkeypatch):
     monkeypatch.setattr(lesson_04, "show", lambda figure, alt: drawn.append((figure, alt)))
     note = " (not the whole training: 2 of 10 epochs, 1,197 of 1,197 images)"
     title = f"Article A's MLP on digits stand-in (not MNIST){note}"
-    history = {name: [0.5, 0.6] for name in ("loss", "accuracy", "val_loss", "val_accuracy")}
-    lesson_04.draw_history(history, title)
-    lesson_04.draw_pairs({"plain": {0: 0.9, 1: 0.8}, "weights averaged": {0: 0.91, 1: 0.7}}, title)
+    lesson_04.draw_pairs({0: (0.9, 0.91), 1: (0.8, 0.7)}, ("plain", "weights averaged"), 10_000, title)
     lesson_04.draw_slope(lambda bias: bias**2 / 4 + 2, 2, 1.0, 1.0, "bias")
     lesson_04.draw_network([784, 512, 10], title)
-    lesson_04.draw_training([2.3, 1.1], np.eye(784, 10), 0.5)
+    lesson_04.draw_training([2.3, 1.1], np.eye(784, 16), {"these 500": 0.9, "500 others": 0.8})
     lesson_04.draw_choice(np.array([0.1, 0.2]), np.array([0.1, 0.1]), title)
-    assert len(drawn) == 6
+    assert len(drawn) == 5
     for figure, alt in drawn:
         FigureCanvasAgg(figure).draw()
         whole = figure.get_window_extent()

@@ -214,7 +214,7 @@ def test_nbgraders_submissions_are_told_apart(tmp_path):
 
 
 def test_grading_fails_a_lesson_whose_exercises_are_untouched(tmp_path):
-    code = "from helpers.lessons import lesson_04\nlesson_04.check_forward(lambda x, w, b: ...)"
+    code = "from helpers.lessons import lesson_04\nlesson_04.check_forward(lambda *given: ...)"
     path = sample_lesson.save(tmp_path, sample_lesson.of(code))
     assert run.run_lessons([path], "preview", tmp_path / "build") == 0
     assert run.run_lessons([path], "preview", tmp_path / "build", grade=True) == 1

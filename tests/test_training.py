@@ -76,7 +76,7 @@ def test_nothing_is_written_past_python_and_no_warning(record):  # noqa: F811
     [("no limit", 20, 200), ("just enough", 20, 200), ("three", 3, 30), ("a half", 0.5, 5), ("by you", 0.5, 5)],
 )
 def test_a_training_does_as_many_epochs_as_fit_and_says_so(record, name, epochs, seconds):  # noqa: F811
-    """Of 20 epochs of 10 s each; the budgets are none, 200 s, 35 s, 4.5 s, and 35 s with Ctrl-C after 5 s."""
+    """Of 20 epochs of 10 s each; the budgets after a first step are none, 200 s, 35 s, 3.5 s, and 35 s with Ctrl-C."""
     training_ = record["budgeted"][name]
     assert (training_["epochs"], training_["seconds"], training_["an epoch"]) == (epochs, seconds, 10)
     assert training_["in history"] == math.ceil(epochs) and training_["learned"] > 0

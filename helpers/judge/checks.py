@@ -112,6 +112,22 @@ def print_verdict(check: Callable[..., Iterator[str]]) -> Callable[..., None]:
     return judge_and_print
 
 
+_right: dict[str, Callable[..., Any]] = {}  # by name, the learner's last function that a check called right
+
+
+def keep_right(name: str, learner: Callable[..., Any], account: str) -> str:
+    """Keep a learner's function that a judge has just called right, for later cells; return the judge's account."""
+    _right[name] = learner
+    return account
+
+
+def find_right(name: str, reference: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the learner's function of that name if a check called it right, otherwise the course's; print which."""
+    owner = "your" if name in _right else "the course's"
+    print(f"computed with {owner} `{name}`")
+    return _right.get(name, reference)
+
+
 class Judge(Protocol):
     """A function of a module that judges an answer and returns what it tried, for the verdict."""
 

@@ -6,85 +6,133 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from helpers.judge import checks
 from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, figure, show
+from helpers.measure.timing import duration
 
-# --------------------------------------------------------------------------------------------- one layer in NumPy
+# ------------------------------------------------------------------------------------------- two layers in NumPy
 
 
-def forward(x: np.ndarray, w: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return the probabilities that one layer and softmax give: images (n, inputs) in, (n, outputs) out."""
-    sums = x @ w + b
+def forward(
+    x: np.ndarray, w1: np.ndarray, b1: np.ndarray, w2: np.ndarray, b2: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the hidden values (n, hidden) and the probabilities (n, outputs) of two layers for images (n, inputs)."""
+    hidden = np.maximum(x @ w1 + b1, 0)
+    sums = hidden @ w2 + b2
     powers = np.exp(sums - sums.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True)
+    return hidden, powers / powers.sum(axis=1, keepdims=True)
 
 
-def train(
-    x: np.ndarray, y: np.ndarray, w: np.ndarray, b: np.ndarray, rate: float, steps: int
-) -> tuple[np.ndarray, np.ndarray, list[float]]:
-    """Take gradient steps with one layer on all images; return new weights and biases, and the loss before each."""
-    w, b, losses = w.copy(), b.copy(), []
-    for _ in range(steps):
-        p = forward(x, w, b)
-        losses.append(float(-np.log(p[np.arange(len(y)), y]).mean()))
-        error = (p - np.eye(len(b))[y]) / len(y)
-        w -= rate * x.T @ error
-        b -= rate * error.sum(axis=0)
-    return w, b, losses
+def backward(
+    x: np.ndarray, y: np.ndarray, w1: np.ndarray, b1: np.ndarray, w2: np.ndarray, b2: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """Return the slopes of the mean loss for w1, b1, w2 and b2, each of the same shape as its numbers."""
+    hidden, probabilities = forward(x, w1, b1, w2, b2)
+    errors = (probabilities - np.eye(len(b2))[y]) / len(x)
+    hidden_errors = errors @ w2.T * (hidden > 0)
+    return x.T @ hidden_errors, hidden_errors.sum(axis=0), hidden.T @ errors, errors.sum(axis=0)
 
 
-@checks.print_verdict
-def check_forward(learner: Callable[..., np.ndarray]) -> Iterator[str]:
-    """Judge exercise 1 of lesson 04: the answers of one layer."""
-
-    def cases(rng: np.random.Generator) -> list[tuple]:
-        blank = (np.zeros((1, 2)), np.zeros((2, 2)), np.zeros(2))
-        drawn = [blank]
-        for n, inputs, outputs in [(1, 2, 3), (3, 3, 3), (5, 4, 2), (2, 784, 10)]:
-            drawn.append((rng.random((n, inputs)), rng.normal(size=(inputs, outputs)), rng.normal(size=outputs)))
-        return drawn
-
-    yield checks.judge_function(learner, forward, cases)
+def _draw_layers(rng: np.random.Generator) -> list[tuple[np.ndarray, ...]]:
+    """Return images, labels, w1, b1, w2 and b2 of several sizes; about half of the hidden values are 0."""
+    drawn = []
+    for n, inputs, hidden, outputs in [(1, 2, 3, 2), (3, 3, 3, 3), (5, 4, 2, 3), (4, 9, 5, 10), (2, 784, 6, 10)]:
+        x, y = rng.random((n, inputs)).round(2), rng.integers(0, outputs, n)
+        w1, w2 = (rng.normal(size=(inputs, hidden)) / inputs**0.5).round(2), rng.normal(size=(hidden, outputs)).round(2)
+        b1 = rng.normal(0, 0.3, hidden) - (x @ w1).mean(axis=0)
+        drawn.append((x, y, w1, b1, w2, rng.normal(size=outputs).round(2)))
+    return drawn
 
 
-@checks.print_verdict
-def check_train(learner: Callable[..., tuple], x: np.ndarray, y: np.ndarray) -> Iterator[str]:
-    """Judge exercise 2 of lesson 04: gradient steps with one layer; a right answer then trains on real images.
+def _judge_parts(
+    name: str,
+    learner: Callable[..., Any],
+    reference: Callable[..., tuple],
+    cases: Callable[[np.random.Generator], list[tuple]],
+    parts: Sequence[str],
+) -> str:
+    """Judge a function that returns several arrays, one after the other, and keep a right one for later cells.
 
     Args:
-        learner: takes images, labels, weights, biases, the rate and the number of steps; see `train`.
-        x: images of shape (n, 784), from 0 to 1.
-        y: their labels, of shape (n,).
+        name: of the function.
+        learner: the learner's function.
+        reference: returns as many arrays.
+        cases: as `checks.judge_function` takes them.
+        parts: names the arrays.
     """
-    found = checks.answer(learner, x, y, np.zeros((784, 10)), np.zeros(10), 0.3, 10, who="train")
-    if found is None or found is ...:
-        raise checks.NotDone(f"train returns {found}.")
-    if not isinstance(found, tuple | list) or len(found) != 3:
-        raise checks.NotYet("train returns three things: the new w, the new b, and the list of the losses.")
-    if np.size(found[2]) == 0 and not np.any(found[0]):
-        raise checks.NotDone("w and b are as they came, and there is no loss in the list.")
 
-    def cases(rng: np.random.Generator) -> list[tuple]:
-        drawn = []
-        for n, i, o, rate, steps in [(1, 2, 3, 0.1, 2), (6, 5, 3, 2.0, 4), (4, 3, 2, 0.5, 1), (9, 8, 10, 0.3, 10)]:
-            images, w, b = rng.random((n, i)), rng.normal(size=(i, o)), rng.normal(size=o)
-            drawn.append((images.round(1), rng.integers(0, o, n), w.round(1), b.round(1), rate, steps))
-        return drawn
+    def take_part(function: Callable[..., object], number: int) -> Callable[..., object]:
+        def answer_part(*given: np.ndarray) -> object:
+            found = function(*given)
+            if found is None or found is ...:
+                return found
+            if not isinstance(found, tuple | list) or len(found) != len(parts):
+                raise checks.NotYet(f"{name} returns {len(parts)} arrays: {', '.join(parts)}.")
+            return found[number]
 
-    def part(function: Callable[..., tuple], number: int) -> Callable[..., object]:
-        def answer_part(*given: object) -> object:
-            return function(*given)[number]
-
-        answer_part.__name__ = ("the new w", "the new b", "the losses")[number] + " of train"
+        answer_part.__name__ = f"{parts[number]} of {name}"
         return answer_part
 
-    tried = [checks.judge_function(part(learner, number), part(train, number), cases) for number in range(3)]
-    w, b, losses = map(np.asarray, found)
-    draw_training(losses, w, np.mean(forward(x, w, b).argmax(axis=1) == y))
-    yield f"{tried[0]}; then ten steps on {len(x):,} images"
+    for number in range(len(parts)):
+        tried = checks.judge_function(take_part(learner, number), take_part(reference, number), cases)
+
+    def run(*given: np.ndarray) -> tuple[np.ndarray, ...]:
+        return tuple(np.asarray(part) for part in learner(*given))  # lists are right, too
+
+    return checks.keep_right(name, run, tried)
+
+
+@checks.print_verdict
+def check_forward(learner: Callable[..., tuple]) -> Iterator[str]:
+    """Judge exercise 1 of lesson 04: the hidden values and the probabilities of two layers."""
+
+    def cases(rng: np.random.Generator) -> list[tuple]:
+        small = (np.array([[0.5, 1.0]]), np.array([[1.0, -1.0], [1.0, 0.0]]), np.array([0.0, 0.25]))
+        easy = (*small, np.eye(2), np.zeros(2))  # hidden 1.5 and 0
+        return [easy, *((x, *numbers) for x, _, *numbers in _draw_layers(rng))]
+
+    yield _judge_parts("forward", learner, forward, cases, ("hidden", "probabilities"))
+
+
+@checks.print_verdict
+def check_backward(learner: Callable[..., tuple]) -> Iterator[str]:
+    """Judge exercise 2 of lesson 04: the slopes of all weights and biases of two layers."""
+    parts = ("the slopes for w1", "the slopes for b1", "the slopes for w2", "the slopes for b2")
+    yield _judge_parts("backward", learner, backward, _draw_layers, parts)
+
+
+def compare_slopes(
+    learner: Callable[..., Any],
+    loss: Callable[[np.ndarray, np.ndarray, Sequence[np.ndarray]], float],
+    x: np.ndarray,
+    y: np.ndarray,
+    parameters: Sequence[np.ndarray],
+) -> None:
+    """Print the slope of one parameter of each array: by moving it, and as a learner's backward pass returns it.
+
+    Args:
+        learner: exercise 2's function; it may still return `...`.
+        loss: of images, labels and the four arrays.
+        x: images of shape (n, 784).
+        y: their labels, of shape (n,).
+        parameters: w1, b1, w2, b2.
+    """
+    found = learner(x, y, *parameters)
+    for part, (name, place) in enumerate({"w1": (406, 3), "b1": (3,), "w2": (3, 7), "b2": (7,)}.items()):
+        losses = []
+        for step in (1e-6, -1e-6):  # so small that hardly a ReLU switches in between
+            moved = [array.copy() for array in parameters]
+            moved[part][place] += step
+            losses.append(loss(x, y, moved))
+        try:
+            yours = f"{np.asarray(found[part])[place]:.6f}"
+        except (TypeError, IndexError, ValueError):
+            yours = "not there yet"
+        print(f"{name}{list(place)}: by moving it {(losses[0] - losses[1]) / 2e-6:.6f}, by backward {yours}")
 
 
 # ------------------------------------------------------------------------------------------------ an honest report
@@ -105,6 +153,9 @@ def check_report(learner: Callable[..., float], by_100: np.ndarray, by_others: n
             ([0.90, 0.95, 0.93], [0.91, 0.92, 0.94]),
             ([0.5], [0.4]),
             ([0.9812, 0.9813], [0.9806, 0.9801]),
+            ([0.80, 0.90, 0.90], [0.85, 0.86, 0.95]),  # the first of two that are equally good ...
+            ([0.90, 0.90, 0.70], [0.88, 0.81, 0.99]),  # ... whichever of them the other images prefer
+            ([0.60, 0.70], [0.65, 0.75]),  # better on the other images, by luck
         ]
         for n in (2, 3, 10, 1_000):
             known.append((rng.permutation(10_001)[:n] / 10_000, rng.permutation(10_001)[:n] / 10_000))
@@ -117,27 +168,102 @@ def check_report(learner: Callable[..., float], by_100: np.ndarray, by_others: n
 # ---------------------------------------------------------------------------- the exercises of its second sitting
 
 
+def compute_interval(right: int, count: int) -> tuple[float, float]:
+    """Return the ends of the 95 % interval of an accuracy, from 0 to 1: 1.96 standard errors to either side."""
+    share = right / count
+    reach = 1.96 * math.sqrt(share * (1 - share) / count)
+    return share - reach, share + reach
+
+
+@checks.print_verdict
+def check_interval(learner: Callable[[int, int], Sequence[float]]) -> Iterator[str]:
+    """Judge exercise 1 of lesson 04b; each end may be off by a tenth of the reach, as for 2 or for Wilson's formula."""
+    rng = np.random.default_rng()
+    cases = [(9_818, 10_000), (900, 1_000), (30_000, 60_000)]
+    cases += [(int(count * rng.uniform(0.2, 0.97)), count) for count in rng.integers(2_000, 90_000, 5).tolist()]
+    for right, count in cases:
+        who = f"interval({right}, {count})"
+        found = checks.answer(learner, right, count, who=who)
+        if found is None or found is ...:
+            raise checks.NotDone(f"{who} returns {found}.")
+        expected = compute_interval(right, count)
+        try:
+            ends = np.asarray(found).astype(float, casting="same_kind")
+        except (TypeError, ValueError, OverflowError):
+            ends = np.empty(0)
+        if ends.shape != (2,) or not np.allclose(ends, expected, rtol=0, atol=0.05 * (expected[1] - expected[0])):
+            low, high = expected
+            raise checks.NotYet(f"{who}: expected about ({low:.5f}, {high:.5f}), came {checks.short(found)}.")
+    yield checks.keep_right("interval", learner, f"{len(cases)} cases")
+
+
+def train_pairs(
+    train_one: Callable[[str, int], float], before: str, after: str, seeds: Sequence[int]
+) -> list[tuple[float, float]]:
+    """Return for each seed the accuracies of two ways to train; exercise 2 of lesson 04b writes this function."""
+    return [(train_one(before, seed), train_one(after, seed)) for seed in seeds]
+
+
+def compute_epoch_seconds(image_count: int, batch_size: int, overhead: float, per_image: float) -> float:
+    """Return an epoch's seconds by the line; exercise 3 of lesson 04b writes this function."""
+    return math.ceil(image_count / batch_size) * overhead + image_count * per_image
+
+
+def fit_line(seconds: Mapping[int, float]) -> tuple[float, float]:
+    """Return a step's overhead and the time of one more image, in seconds, and print how far the line is off at most.
+
+    Both are NaN if the line is off by more than a quarter of a step's time.
+
+    Args:
+        seconds: for each size of a batch the time of a step; each size counts alike.
+    """
+    columns = np.array([[1 / took, size / took] for size, took in seconds.items()])
+    overhead, per_image = np.maximum(np.linalg.lstsq(columns, np.ones(len(columns)), rcond=None)[0], 0)
+    off = np.abs(columns @ [overhead, per_image] - 1).max()
+    if off > 0.25:
+        print(f"no line: it would be off by {off:.0%}. If other programs are busy, run the two cells again later.")
+        return math.nan, math.nan
+    print(f"overhead {1e3 * overhead:.3g} ms, {1e6 * per_image:.3g} µs for each image; off by at most {off:.0%}")
+    return float(overhead), float(per_image)
+
+
+def describe_line(seconds: float) -> str:
+    """Return what the line says in words: a duration, or that there is no line (NaN)."""
+    return "no line" if math.isnan(seconds) else duration(seconds)
+
+
 @checks.print_verdict
 def check_pairs_of(learner: Callable[..., list]) -> Iterator[str]:
-    """Judge exercise 1 of lesson 04b: train with and without a change from each seed, and report every pair."""
+    """Judge exercise 2 of lesson 04b: train with and without a change from each seed, and report every pair."""
     drawn = np.random.default_rng().uniform(90, 99, (2, 12)).round(2).tolist()
 
     @functools.wraps(learner)
     def with_fake(seeds: list[int]) -> list:
-        return learner(lambda way, seed: drawn["ab".index(way)][seed], "a", "b", seeds)
+        runs: list[tuple[str, int]] = []
+
+        def train_one(way: str, seed: int) -> float:
+            runs.append((way, seed))
+            return drawn["ab".index(way)][seed]
+
+        pairs = learner(train_one, "a", "b", seeds)
+        if len(runs) != len(set(runs)):
+            raise checks.NotYet(
+                "it trains in the same way from the same seed twice. Which of the two would you report?"
+            )
+        return pairs
 
     def right(seeds: list[int]) -> list[tuple[float, float]]:
-        return [(drawn[0][seed], drawn[1][seed]) for seed in seeds]
+        return train_pairs(lambda way, seed: drawn["ab".index(way)][seed], "a", "b", seeds)
 
     def cases(rng: np.random.Generator) -> list[tuple]:
         return [([0],), ([0, 1, 2, 3, 4],), ([7, 3, 10],), (list(range(8)),)]
 
-    yield checks.judge_function(with_fake, right, cases)
+    yield checks.keep_right("pairs_of", learner, checks.judge_function(with_fake, right, cases))
 
 
 @checks.print_verdict
 def check_epoch_seconds(learner: Callable[[int, int, float, float], float]) -> Iterator[str]:
-    """Judge exercise 2 of lesson 04b: every started batch costs a step's overhead, every image its arithmetic."""
+    """Judge exercise 3 of lesson 04b: every started batch costs a step's overhead, every image its arithmetic."""
 
     def cases(rng: np.random.Generator) -> list[tuple]:
         plain = [(1000, 128, 0.002, 0.00001), (1024, 128, 0.5, 0.25), (1, 128, 2.0, 3.0), (60_000, 1, 1e-3, 1e-5)]
@@ -152,31 +278,10 @@ def check_epoch_seconds(learner: Callable[[int, int, float, float], float]) -> I
         return plain + large + short + drawn
 
     def right(image_count: int, batch_size: int, overhead: float, per_image: float) -> float:
-        seconds = math.ceil(image_count / batch_size) * overhead + image_count * per_image
+        seconds = compute_epoch_seconds(image_count, batch_size, overhead, per_image)
         return float(f"{seconds:.9g}")  # 0.026, not 0.026000000000000002
 
-    yield checks.judge_function(learner, right, cases)
-
-
-@checks.print_verdict
-def check_seconds_to(learner: Callable[..., float | None]) -> Iterator[str]:
-    """Judge exercise 3 of lesson 04b: the seconds until an accuracy is reached for the first time."""
-
-    def cases(rng: np.random.Generator) -> Iterator[tuple]:
-        hits = [0.93, 0.96, 0.94, 0.97]
-        for wanted in (0.95, 0.93, 0.5, 0.97, 0.96, 0.98):
-            yield wanted, hits, 2.0
-        yield 0.9, [0.9], 0.25
-        yield 0.9481, [0.9475, 0.9478, 0.9482], 2.0
-        yield 0.9, [], 1.0
-        yield 0.7, rng.uniform(0, 1, 30).tolist(), 1.5
-        yield 1.0, [0.0] * 50, 3.0
-
-    def right(wanted: float, accuracies: list[float], seconds: float) -> float | None:
-        reached = [epoch for epoch, accuracy in enumerate(accuracies, start=1) if accuracy >= wanted]
-        return reached[0] * seconds if reached else None
-
-    yield checks.judge_function(learner, right, cases)
+    yield checks.keep_right("epoch_seconds", learner, checks.judge_function(learner, right, cases))
 
 
 # ------------------------------------------------------------------------------------------------------ its figures
@@ -209,28 +314,6 @@ def draw_slope(
     show(drawn, f"{title}: {words}.")
 
 
-def draw_history(history: Mapping[str, Sequence[float]], title: str) -> None:
-    """Draw loss and accuracy against the epoch, on the training images and on the validation images.
-
-    Args:
-        history: what `fit` returns as `history`: loss, accuracy, val_loss and val_accuracy, one entry an epoch.
-        title: the message of the figure, with the dataset.
-    """
-    from matplotlib.ticker import MaxNLocator
-
-    looks = {"": (ORANGE, "o", "training images"), "val_": (BLUE, "s", "validation images")}
-    with figure(7.5, 3.4, title, ncols=2) as (drawn, _):
-        panels, shown = drawn.axes, (("accuracy", "accuracy (%)", 100), ("loss", "loss", 1))
-        for panel, (name, ylabel, factor) in zip(panels, shown, strict=True):
-            for kind, (color, marker, label) in looks.items():
-                values = [factor * value for value in history[kind + name]]
-                panel.plot(range(1, len(values) + 1), values, color=color, marker=marker, ms=4, label=label)
-            panel.set(xlabel="epoch", ylabel=ylabel, xlim=(0.5, len(history[name]) + 0.5))
-            panel.xaxis.set_major_locator(MaxNLocator(integer=True))
-        panels[0].legend(loc="lower right")
-    show(drawn, f"{title}: accuracy and loss by epoch, on training images and on validation images.")
-
-
 def draw_network(sizes: Sequence[int], title: str) -> None:
     """Draw layers of values, each a column of at most five circles, and a line for each weight between those drawn.
 
@@ -254,28 +337,29 @@ def draw_network(sizes: Sequence[int], title: str) -> None:
     show(drawn, f"{title}: {' -> '.join(map(str, sizes))} values, every value of a layer joined to all of the next.")
 
 
-def draw_training(losses: Sequence[float], w: np.ndarray, right: float) -> None:
-    """Draw the loss before each step, and the ten weights of each pixel as ten pictures.
+def draw_training(losses: Sequence[float], learned: np.ndarray, right: Mapping[str, float]) -> None:
+    """Draw the loss before each step, what the first layer's weights learned, and the share of right answers.
 
     Args:
         losses: one a step.
-        w: weights of shape (784, 10).
-        right: share of the images, from 0 to 1, for which the layer then answers right.
+        learned: how the weights of the first layer changed, of shape (784, hidden); the first ten are drawn.
+        right: for each set of images the share, from 0 to 1, that is answered right.
     """
-    title = f"Your layer: the loss falls, {right:.0%} are right. Its weights: red speaks for a digit, blue against it"
-    with figure(7.0, 2.6, title) as (drawn, axes):
+    shares = ", ".join(f"{share:.0%} of {images}" for images, share in right.items())
+    title = f"After {len(losses)} steps these are right: {shares}"
+    with figure(7.0, 2.7, title) as (drawn, axes):
         axes.remove()
-        grid = drawn.add_gridspec(2, 8, width_ratios=(3, 0.1, *[1] * 5, 0.05))
-        curve, most = drawn.add_subplot(grid[:, 0]), np.abs(w).max()
-        curve.plot(range(1, len(losses) + 1), losses, color=BLUE, marker="o", ms=4)
+        grid = drawn.add_gridspec(2, 7, width_ratios=(3, 0.1, *[1] * 5))
+        curve, most = drawn.add_subplot(grid[:, 0]), np.abs(learned).max()
+        curve.plot(range(1, len(losses) + 1), losses, color=BLUE, marker="o", ms=3)
         curve.set(xlabel="step", ylabel="loss before it", ylim=(0, None))
-        for digit, weights in enumerate(w.T):
-            panel = drawn.add_subplot(grid[digit // 5, 2 + digit % 5])
-            panel.imshow(weights.reshape(28, 28), cmap="RdBu_r", vmin=-most, vmax=most)
-            panel.set_title(str(digit), fontsize=9, loc="center")
+        for number, weights in enumerate(learned.T[:10]):
+            panel = drawn.add_subplot(grid[number // 5, 2 + number % 5])
+            panel.imshow(weights.reshape(28, 28), cmap="PuOr", vmin=-most, vmax=most)
+            panel.set_title(f"hidden {number}", fontsize=8, loc="center")
             panel.axis("off")
     change = f"from {losses[0]:.2f} to {losses[-1]:.2f}"
-    show(drawn, f"{title}: the loss before each of {len(losses)} steps, {change}, and the weights of each digit.")
+    show(drawn, f"{title}. The loss before each step, {change}, and what the weights of ten hidden values learned.")
 
 
 def draw_choice(chosen_by: np.ndarray, others: np.ndarray, title: str) -> None:
@@ -296,40 +380,43 @@ def draw_choice(chosen_by: np.ndarray, others: np.ndarray, title: str) -> None:
     show(drawn, f"{title} The chosen one: {x[best]:.0f} % of the images that chose it, {y[best]:.1f} % of others.")
 
 
-def draw_pairs(accuracies: Mapping[str, Mapping[int, float]], title: str) -> None:
-    """Draw for each seed the accuracies of two ways of training, joined, and their difference.
+def draw_pairs(pairs: Mapping[int, Sequence[float]], names: tuple[str, str], images: int, title: str) -> None:
+    """Draw for each seed the accuracies of two ways of training, joined, their difference, and one 95 % interval.
 
     Args:
-        accuracies: for each of the two ways the accuracy by seed, from 0 to 1, on the validation images.
+        pairs: for each seed both accuracies, from 0 to 1, on the validation images.
+        names: of the two ways.
+        images: how many validation images there are.
         title: the message of the figure, with the dataset.
     """
-    (before, first), (after, second) = accuracies.items()
-    rows = range(len(first))
-    with figure(7.5, 0.42 * len(first) + 1.7, title) as (drawn, axes):
-        for row, seed in enumerate(first):
-            ends = [100 * first[seed], 100 * second[seed]]
+    first, second = ([100 * pair[way] for pair in pairs.values()] for way in (0, 1))
+    rows, middle = range(len(pairs)), float(np.median(first)) / 100
+    low, high = (100 * end for end in compute_interval(round(middle * images), images))
+    with figure(7.5, 0.42 * len(pairs) + 2.1, title) as (drawn, axes):
+        for row, ends in enumerate(zip(first, second, strict=True)):
             axes.plot(ends, [row, row], color=GREY, lw=1.5, zorder=1)
             gap = f"{ends[1] - ends[0]:+.2f}"
             axes.annotate(gap, (max(ends), row), xytext=(9, 0), textcoords="offset points", fontsize=9, va="center")
-        axes.scatter([100 * first[seed] for seed in first], rows, color=ORANGE, marker="o", label=before)
-        axes.scatter([100 * second[seed] for seed in first], rows, color=BLUE, marker="s", label=after)
-        axes.set_yticks(rows, [f"seed {seed}" for seed in first])
+        axes.scatter(first, rows, color=ORANGE, marker="o", label=names[0])
+        axes.scatter(second, rows, color=BLUE, marker="s", label=names[1])
+        axes.plot([low, high], [len(pairs)] * 2, color="black", marker="|", ms=9, label=f"95 % interval, {names[0]}")
+        axes.set_yticks(range(len(pairs) + 1), [*(f"seed {seed}" for seed in pairs), f"{images:,} images"])
         axes.margins(x=0.12)
         axes.set(xlabel="accuracy on the validation images (%); beside it the difference in points")
-        axes.set(ylim=(len(first) - 0.5, -0.5))
-        drawn.legend(loc="outside lower center", ncols=2)
-    words = "; ".join(f"seed {seed}: {100 * first[seed]:.2f} % and {100 * second[seed]:.2f} %" for seed in first)
-    show(drawn, f"{title}. {before} and {after}: {words}.")
+        axes.set(ylim=(len(pairs) + 0.5, -0.5))
+        drawn.legend(loc="outside lower center", ncols=3)
+    both = zip(pairs, first, second, strict=True)
+    words = "; ".join(f"seed {seed}: {one:.2f} % and {other:.2f} %" for seed, one, other in both)
+    show(drawn, f"{title}. {names[0]} and {names[1]}: {words}. 95 % interval: {low:.2f} to {high:.2f} %.")
 
 
-def describe_pairs(before: Mapping[int, float], after: Mapping[int, float]) -> str:
+def describe_pairs(pairs: Mapping[int, Sequence[float]]) -> str:
     """Say in how many pairs the second accuracy is higher, and how often luck alone makes all of them rise.
 
     Args:
-        before: the accuracy by seed, from 0 to 1.
-        after: the same with one change, for the same seeds.
+        pairs: for each seed two accuracies, from 0 to 1.
     """
-    differences = [100 * (after[seed] - before[seed]) for seed in before]
+    differences = [100 * (after - before) for before, after in pairs.values()]
     higher, n = sum(difference > 0 for difference in differences), len(differences)
     return (
         f"{higher} of {n} pairs rise; differences from {min(differences):+.2f} to {max(differences):+.2f} points, "

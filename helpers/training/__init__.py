@@ -221,7 +221,7 @@ def progress(title: str, budget: float = math.inf, others: str = "unseen images"
 
     Args:
         title: what is trained.
-        budget: seconds that the training may take; `workload.budget` knows when there is no limit.
+        budget: seconds that the training may take after its first step; `workload.budget` knows when there is no limit.
         others: what the lesson calls the images of `validation_data`.
 
     Returns:

@@ -47,7 +47,7 @@ class Progress:
 
     Args:
         title: what is trained.
-        budget: seconds that the training may take.
+        budget: seconds that the training may take after its first step, which builds the computation, too.
         others: what the lesson calls the images of `validation_data`.
     """
 
@@ -81,7 +81,7 @@ class Progress:
         """Stop a training whose budget is spent; otherwise draw the line from time to time."""
         steps = self.params["steps"]
         self._measure(self._epoch + min((batch + 1) / steps, 1) if steps else self._epoch)
-        if self.seconds > self.budget and self.epochs < self.params["epochs"]:
+        if self._counted > self.budget and self.epochs < self.params["epochs"]:
             self._stop()
         elif self._began + self.seconds - self._drawn > REDRAW:
             self._drawn = self._began + self.seconds
@@ -94,7 +94,7 @@ class Progress:
             return
         self._measure(epoch + 1)
         self._show(self._results(logs))
-        if self.epochs < self.params["epochs"] and self.seconds + self.epoch_seconds > self.budget:
+        if self.epochs < self.params["epochs"] and self._counted + self.epoch_seconds > self.budget:
             self._stop()
 
     def on_train_end(self, logs: dict[str, float] | None = None) -> None:
@@ -119,6 +119,11 @@ class Progress:
             self.epoch_seconds = (self.seconds - since) / (epochs - already)
             self._first = self._first or (self.seconds, epochs)
 
+    @property
+    def _counted(self) -> float:
+        """The seconds since the end of the first step, which the budget counts."""
+        return self.seconds - (self._first[0] if self._first else 0.0)
+
     def _stop(self) -> None:
         """End the training after this step."""
         self.model.stop_training = self.out_of_time = True
@@ -126,7 +131,7 @@ class Progress:
     def _show(self, where: str) -> None:
         """Draw the line, with the seconds that are left."""
         wanted = self.params["epochs"]
-        left = min(self.epoch_seconds * (wanted - self.epochs), self.budget - self.seconds)
+        left = min(self.epoch_seconds * (wanted - self.epochs), self.budget - self._counted)
         self._line.show(f"{self.title}: epoch {self._epoch + 1} of {wanted}{where} | {max(left, 0):.0f} s left")
 
     def _results(self, logs: dict[str, float] | None) -> str:
