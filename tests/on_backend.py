@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from helpers import devices, training
-from helpers.lessons import lesson_00, lesson_05
+from helpers.lessons import lesson_00, lesson_05b
 from helpers.running.quiet import caught_stderr
 from helpers.training import models, progress_line
 
@@ -241,13 +241,13 @@ def forms():
     keras.config.set_dtype_policy("float32")
     keras.layers.Dropout = dropout
     half.set_weights(plain.get_weights())
-    product = {keras.layers.Conv2D: lesson_05.define_im2col_convolution()}
-    largest = {keras.layers.MaxPooling2D: lesson_05.define_slice_max_pooling()}
+    product = {keras.layers.Conv2D: lesson_05b.define_im2col_convolution()}
+    largest = {keras.layers.MaxPooling2D: lesson_05b.define_slice_max_pooling()}
     built = {
         "as models builds it": plain,
-        "matrix product": lesson_05.exchange_layers(plain, product),
-        "largest of four": lesson_05.exchange_layers(plain, largest),
-        "bfloat16, both": lesson_05.exchange_layers(half, product | largest),
+        "matrix product": lesson_05b.exchange_layers(plain, product),
+        "largest of four": lesson_05b.exchange_layers(plain, largest),
+        "bfloat16, both": lesson_05b.exchange_layers(half, product | largest),
     }
     initial, answers, stepped = flat(plain), [], []
     for model in built.values():
@@ -272,7 +272,7 @@ def layers_alone():
     """The two layers beside those of Keras on odd sizes."""
     import keras
 
-    convolution, pooling = lesson_05.define_im2col_convolution(), lesson_05.define_slice_max_pooling()
+    convolution, pooling = lesson_05b.define_im2col_convolution(), lesson_05b.define_slice_max_pooling()
     images = rng.random((2, 9, 12, 3), np.float32)
     theirs, ours = keras.layers.Conv2D(4, (3, 2)), convolution(4, (3, 2))
     expected = np.asarray(theirs(images))
