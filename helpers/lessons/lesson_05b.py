@@ -116,11 +116,10 @@ def draw_false_claims(times: np.ndarray, rules: Mapping[str, Rule]) -> None:
         rules: two, by name.
     """
     counts, rng = (3, 5, 7, 9, 11, 13, 17, 21), np.random.default_rng()
-    found: dict[str, list[float]] = {}
-    for name, rule in rules.items():
-        found[name] = []
-        for runs in counts:
-            drawn = rng.choice(times, (2, 2_000 * runs))  # 2,000 comparisons
+    found: dict[str, list[float]] = {name: [] for name in rules}
+    for runs in counts:
+        drawn = rng.choice(times, (2, 2_000 * runs))  # 2,000 comparisons, the same for each rule
+        for name, rule in rules.items():
             found[name].append(100 * false_claims(*drawn, runs, rule))
     title = f"{len(times)} times of the same step, shuffled: few runs need a larger gap"
     with figure(7.5, 3.3, title) as (drawn, axes):
@@ -289,6 +288,7 @@ _right_neighbours: list[tuple[Callable[[Tensor], Tensor], str]] = [(neighbours, 
 @checks.print_verdict
 def check_neighbours(learner: Callable[[Tensor], Tensor]) -> Iterator[str]:
     """Judge exercise 3 of lesson 05b: the pixels under a 3 x 3 filter; a right one computes in the network."""
+    import keras
     from keras import ops
 
     def call(x: np.ndarray) -> np.ndarray | None:
@@ -306,6 +306,11 @@ def check_neighbours(learner: Callable[[Tensor], Tensor]) -> Iterator[str]:
 
     call.__name__ = "neighbours"
     yield checks.judge_function(call, right, cases)
+    model = keras.Sequential([keras.Input((6, 5, 2)), _define_product(learner)(4, 3)])
+    images = np.random.default_rng().random((3, 6, 5, 2), np.float32)
+    who = "in a network, where the backend traces it and x.shape[0] may be None, neighbours"
+    checks.answer(lambda: model.predict(images, batch_size=2, verbose=0), who=who)
+    yield "and in a network"
     _right_neighbours.append((learner, "yours"))
 
 
@@ -323,13 +328,14 @@ def exchange_layers(model: keras.Model, others: Mapping[type[keras.Layer], type[
 
 
 def define_product_convolution() -> tuple[type[keras.layers.Conv2D], str]:
-    """Return a class of Conv2D(3) that computes one matrix product, and in words whose `neighbours` it calls.
-
-    It is defined in a call, which imports Keras.
-    """
-    from keras import layers, ops
-
+    """Return a class of Conv2D(3) that computes one matrix product, and in words whose `neighbours` it calls."""
     find, whose = _right_neighbours[-1]
+    return _define_product(find), whose
+
+
+def _define_product(find: Callable[[Tensor], Tensor]) -> type[keras.layers.Conv2D]:
+    """Return a class of Conv2D(3) that calls a given `neighbours`; it is defined in a call, which imports Keras."""
+    from keras import layers, ops
 
     class ProductConv2D(layers.Conv2D):
         """A 3 x 3 convolution with stride 1 and without padding."""
@@ -338,7 +344,7 @@ def define_product_convolution() -> tuple[type[keras.layers.Conv2D], str]:
             kernel = ops.reshape(self.kernel, (-1, self.filters))
             return self.activation(ops.matmul(find(inputs), kernel) + self.bias)
 
-    return ProductConv2D, whose
+    return ProductConv2D
 
 
 def make_claims_table(timed: Mapping[str, timing.Measurement], steps: int) -> Table:
