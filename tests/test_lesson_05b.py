@@ -16,17 +16,6 @@ def test_the_same_work_is_claimed_to_differ_more_often_by_the_plain_rule():
     assert by_course < 0.04 and by_gap > 0.95
 
 
-def test_a_machine_that_slows_down_deceives_series_one_after_the_other():
-    times = 1 + 0.01 * np.random.default_rng(0).random(300)
-    rules = {"course": lambda a, b: timing.decide(a, b) != "no claim"}
-    shares = {
-        name: (float(steady), float(slower))
-        for name, steady, slower in lesson_05b.make_orders_table(times, 5, rules).rows
-    }
-    assert shares["one after the other"][1] == 100 and shares["one after the other"][0] < 10
-    assert max(shares["in turn"]) < 10
-
-
 def test_the_work_of_a_layer_is_counted():
     def layer(*shapes):
         weights = [np.zeros(shape) for shape in shapes]

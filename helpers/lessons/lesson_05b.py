@@ -79,35 +79,6 @@ def check_false_claims(learner: Callable[..., float], times: np.ndarray, rule: R
     yield f"on this device's times, the second half beside the first: {100 * share:.0f} false claims of 100"
 
 
-def make_orders_table(times: np.ndarray, runs: int, rules: Mapping[str, Rule]) -> Table:
-    """Return a table of false claims, of 100, by how the runs of the two series were taken.
-
-    Args:
-        times: seconds of one work, in the order of measuring.
-        runs: of each of the two.
-        rules: by name.
-    """
-    slower = times * np.linspace(1, 1.5, len(times))
-    rng, half, rows = np.random.default_rng(), len(times) // 2, []
-    for name, order in (("shuffled", None), ("one after the other", "halves"), ("in turn", "turns")):
-        cells = []
-        for series in (times, slower):
-            for rule in rules.values():
-                shares = []
-                for _ in range(1 if order else 50):
-                    taken = series if order else rng.permutation(series)
-                    pair = (taken[0::2], taken[1::2]) if order == "turns" else (taken[:half], taken[half:])
-                    shares.append(false_claims(*pair, runs, rule))
-                cells.append(f"{100 * np.mean(shares):.0f}")
-        rows.append((name, *cells))
-    headers = [f"{rule}, {which}" for which in ("as measured", "50 % slower at the end") for rule in rules]
-    below = [
-        f"False claims, of 100, with {runs} runs of each. The columns on the right are computed: a slower and slower"
-    ]
-    below = [f"False claims of 100, {runs} runs of each. 50 % slower at the end: computed from the same times."]
-    return Table(rows, ("the two series", *headers), below)
-
-
 def draw_false_claims(times: np.ndarray, rules: Mapping[str, Rule]) -> None:
     """Draw how often each rule claims a difference against the number of runs, with the times shuffled.
 
@@ -169,32 +140,6 @@ def check_find_limit(learner: Callable[..., str]) -> Iterator[str]:
 _right_limits: list[Callable[..., str]] = [find_limit]
 
 
-def measure_rates(device: str) -> dict[str, float]:
-    """Measure what this device does at best by Keras' operations: operations and bytes a second; and what a call costs.
-
-    Args:
-        device: its name.
-
-    Returns:
-        "compute" from a product of two matrices of 1,024 x 1,024, "memory" from a sum of two arrays of 64 MB, and
-        "waiting" in seconds: a layer's call for one number.
-    """
-    import keras
-    from keras import ops
-
-    n, count = 1024, 2**24
-    a, x, one = (ops.ones(shape) for shape in ((n, n), (count,), (1, 1)))
-    relu = keras.layers.ReLU()
-    ways = {"compute": lambda: ops.matmul(a, a), "memory": lambda: ops.add(x, x), "waiting": lambda: relu(one)}
-    runs = timing.measure_interleaved(ways, device, 9)
-    seconds = {name: min(run.seconds) for name, run in runs.items()}  # a limit: the fastest
-    return {
-        "compute": 2 * n**3 / seconds["compute"],
-        "memory": 2 * 4 * count / seconds["memory"],
-        "waiting": seconds["waiting"],
-    }
-
-
 def read_gpu_rates(waiting: float) -> dict[str, float]:
     """Return what NVIDIA's data sheet promises of an H100, in float32 without matrix units, with a host's waiting."""
     sheet = published.find_data_sheet("NVIDIA H100 80GB HBM3")
@@ -213,7 +158,7 @@ def make_profile_table(
         model: of layers in a row.
         images: a batch.
         device: where it runs.
-        rates: of this device, as `measure_rates` returns them.
+        rates: of this device, as `find_limit` takes them.
 
     Returns:
         The table; and what limits most layers on an H100, with these images and with MORE times as many.

@@ -8,7 +8,7 @@ import re
 import tempfile
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -65,22 +65,6 @@ def run_programs(function: Callable[..., object], programs: Mapping[str, str]) -
         variables, given = {backends.VARIABLE: None, "KERAS_HOME": empty}, {"programs": list(programs.values())}
         run = processes.run(function, len(programs), variables=variables, check=False, arguments=given)
     return dict(zip(programs, _list_answers(run), strict=True))
-
-
-def run_on_backend(backend: str, train: Callable[..., object], given: Mapping[str, object]) -> dict[str, Any]:
-    """Return what a function found on one backend, by the backend's title; print why if it stopped, and return {}.
-
-    Args:
-        backend: its name in Keras; it is installed.
-        train: the lesson's function; it runs in a separate process.
-        given: its arguments.
-    """
-    title = backends.BACKENDS[backend]
-    run = processes.run(train, seconds=_SECONDS, variables=make_variables(backend), arguments=given, check=False)
-    if run.failures[0]:
-        print(f"{title} stopped: {run.failures[0].splitlines()[-1]}")
-        return {}
-    return {title: run.result}
 
 
 def _list_answers(run: processes.Run) -> list:
@@ -225,7 +209,8 @@ def judge_wrap(source: str, name: str) -> tuple[str, str]:
         try:
             found = (prepare(function) if prepare else function)(keras.ops.convert_to_tensor(x))
         except NotImplementedError as error:  # of an operation that the backend lacks
-            raise checks.NotYet(f"{name} stopped with NotImplementedError: {error}") from None
+            message = " ".join(re.sub(r"\x1b\[\d*m", "", str(error)).split())  # Keras prints in bold
+            raise checks.NotYet(f"{name} stopped with NotImplementedError: {message[:150]}") from None
         actual = None if found is None else keras.ops.convert_to_numpy(found)
         if actual is not None and actual.dtype != x.dtype:
             raise checks.NotYet(f"{name} of {x.dtype} returned {actual.dtype}; expected the type of x.")
