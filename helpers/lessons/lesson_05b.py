@@ -212,7 +212,7 @@ def count_work(layer: keras.Layer, before: Sequence[int], after: Sequence[int]) 
 # ------------------------------------------------------------------------------------------------- exercise 3
 
 
-def neighbours(x: Tensor) -> Tensor:
+def neighbors(x: Tensor) -> Tensor:
     """Return for each place of a 3 x 3 filter the nine pixels under it, channels included; exercise 3 writes this.
 
     Args:
@@ -227,11 +227,11 @@ def neighbours(x: Tensor) -> Tensor:
     return ops.concatenate([x[:, i : i + h - 2, j : j + w - 2] for i in range(3) for j in range(3)], axis=-1)
 
 
-_right_neighbours: list[tuple[Callable[[Tensor], Tensor], str]] = [(neighbours, "the solution's")]
+_right_neighbors: list[tuple[Callable[[Tensor], Tensor], str]] = [(neighbors, "the solution's")]
 
 
 @checks.print_verdict
-def check_neighbours(learner: Callable[[Tensor], Tensor]) -> Iterator[str]:
+def check_neighbors(learner: Callable[[Tensor], Tensor]) -> Iterator[str]:
     """Judge exercise 3 of lesson 05b: the pixels under a 3 x 3 filter; a right one computes in the network."""
     import keras
     from keras import ops
@@ -249,14 +249,14 @@ def check_neighbours(learner: Callable[[Tensor], Tensor]) -> Iterator[str]:
         sizes = ((1, 3, 3, 2), (2, 5, 4, 3), (3, 4, 9, 1))
         return [(small,), *((rng.integers(-99, 999, size).astype(np.float32),) for size in sizes)]
 
-    call.__name__ = "neighbours"
+    call.__name__ = "neighbors"
     yield checks.judge_function(call, right, cases)
     model = keras.Sequential([keras.Input((6, 5, 2)), _define_product(learner)(4, 3)])
     images = np.random.default_rng().random((3, 6, 5, 2), np.float32)
-    who = "in a network, where the backend traces it and x.shape[0] may be None, neighbours"
+    who = "in a network, where the backend traces it and x.shape[0] may be None, neighbors"
     checks.answer(lambda: model.predict(images, batch_size=2, verbose=0), who=who)
     yield "and in a network"
-    _right_neighbours.append((learner, "yours"))
+    _right_neighbors.append((learner, "yours"))
 
 
 def exchange_layers(model: keras.Model, others: Mapping[type[keras.Layer], type[keras.Layer]]) -> keras.Model:
@@ -273,13 +273,13 @@ def exchange_layers(model: keras.Model, others: Mapping[type[keras.Layer], type[
 
 
 def define_product_convolution() -> tuple[type[keras.layers.Conv2D], str]:
-    """Return a class of Conv2D(3) that computes one matrix product, and in words whose `neighbours` it calls."""
-    find, whose = _right_neighbours[-1]
+    """Return a class of Conv2D(3) that computes one matrix product, and in words whose `neighbors` it calls."""
+    find, whose = _right_neighbors[-1]
     return _define_product(find), whose
 
 
 def _define_product(find: Callable[[Tensor], Tensor]) -> type[keras.layers.Conv2D]:
-    """Return a class of Conv2D(3) that calls a given `neighbours`; it is defined in a call, which imports Keras."""
+    """Return a class of Conv2D(3) that calls a given `neighbors`; it is defined in a call, which imports Keras."""
     from keras import layers, ops
 
     class ProductConv2D(layers.Conv2D):
