@@ -256,7 +256,7 @@ def check_neighbors(learner: Callable[[Tensor], Tensor]) -> Iterator[str]:
     who = "in a network, where the backend traces it and x.shape[0] may be None, neighbors"
     checks.answer(lambda: model.predict(images, batch_size=2, verbose=0), who=who)
     yield "and in a network"
-    _right_neighbors.append((learner, "yours"))
+    _right_neighbors.append((learner, "your"))
 
 
 def exchange_layers(model: keras.Model, others: Mapping[type[keras.Layer], type[keras.Layer]]) -> keras.Model:
@@ -292,12 +292,13 @@ def _define_product(find: Callable[[Tensor], Tensor]) -> type[keras.layers.Conv2
     return ProductConv2D
 
 
-def make_claims_table(timed: Mapping[str, timing.Measurement], steps: int) -> Table:
+def make_claims_table(timed: Mapping[str, timing.Measurement], steps: int, whose: str) -> Table:
     """Return a table of the forms of a network: a step's time and what may be said of it, here and where recorded.
 
     Args:
         timed: by form; the first is compared with.
         steps: in a run.
+        whose: `neighbors` computes in the matrix product, in words.
     """
     before, *_ = timed.values()
     rows = []
@@ -309,6 +310,11 @@ def make_claims_table(timed: Mapping[str, timing.Measurement], steps: int) -> Ta
         verdict = claim if claim in ("", "no claim") else f"{ratio:.2g} times {claim}"
         rows.append((name, timing.duration(each.median), verdict))
     table = records.add_column(
-        Table(rows, ("form", "a step here", "beside the article's"), [f"here: {before.device}."]), "05b"
+        Table(
+            rows,
+            ("form", "a step here", "beside the article's"),
+            [f"here: {before.device}; the matrix product calls {whose} neighbors."],
+        ),
+        "05b",
     )
     return Table(table.rows, (*table.headers[:-1], "a step on a GPU"), table.below)
