@@ -169,7 +169,7 @@ def make_profile_table(
     for layer in model.layers:
         y = layer(x)
         if not layer.name.startswith(("flatten", "rescaling", "dropout")):
-            run = timing.measure(functools.partial(layer, x), device=device, repeats=7)
+            run = timing.measure(functools.partial(layer, x), device=device)
             operations, size = count_work(layer, x.shape, y.shape)
             bound = max(operations / rates["compute"], size / rates["memory"], rates["waiting"])
             limits.append([find(operations, size, gpu), find(MORE * operations, MORE * size, gpu)])
@@ -177,16 +177,14 @@ def make_profile_table(
             times = f"{timing.duration(min(run.seconds))} ({timing.duration(bound)})"
             rows.append((type(layer).__name__, *work, times, find(operations, size, rates), " / ".join(limits[-1])))
         x = y
-    count, speeds = len(images), f"{rates['compute'] / 1e9:,.0f} GFLOP/s, {rates['memory'] / 1e9:.0f} GB/s"
+    count, speeds = len(images), f"{rates['compute'] / 1e9:,.0f} GFLOP/s, {rates['memory'] / 1e9:.1f} GB/s"
     last = f"on an H100, {count} / {MORE * count:,} images"
-    more = (
-        f"{gpu['compute'] / rates['compute']:,.0f} times the operations, {gpu['memory'] / rates['memory']:,.0f} times"
-    )
+    more = [f"{gpu[what] / rates[what]:,.0f} times" for what in ("compute", "memory")]
     below = [
         f"here: {device}, the fastest runs: {speeds}, {timing.duration(rates['waiting'])} a call.",
         f"H100: {more[0]} the operations, {more[1]} the bytes a second (NVIDIA's data sheet), calls as here.",
     ]
-    headers = ("layer", "operations", "moved", "fastest run (at least)", "limit here", last)
+    headers = ("layer", "operations", "moved", "fastest run (by the rates)", "limit here", last)
     columns = [list(column) for column in zip(*limits, strict=True)]
     return Table(rows, headers, below), [max(column, key=column.count) for column in columns]
 
