@@ -1,4 +1,4 @@
-"""Serve lesson 06b, Meet a backend that writes OpenCL: the checks of its exercises, its tables, tinygrad's kernels."""
+"""Serve lesson 06b, Meet a backend that writes OpenCL: its checks, its tables, a training by given rules, tinygrad."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,10 +15,17 @@ from helpers import ROOT, devices
 from helpers.errors import WorkshopError
 from helpers.judge import checks
 from helpers.lessons.lesson_06 import make_start_weights
+from helpers.measure import records, timing
 from helpers.measure.tables import Table
 from helpers.training import plaidml
 
-# ------------------------------------------------------------------------------------------------------ its exercises
+if TYPE_CHECKING:
+    import jax
+
+Share = Callable[[np.ndarray, np.ndarray], np.ndarray]  # of values (n, 4) and a gradient (n,), what each value gets
+Slope = Callable[[np.ndarray], np.ndarray]  # ReLU's slope at each of its inputs
+
+# ------------------------------------------------------------------------------------------------------ exercise 1
 
 _STEPS = {  # in OpenCL, and in NumPy
     "v + 1.0f": lambda v: v + 1,
@@ -26,12 +34,29 @@ _STEPS = {  # in OpenCL, and in NumPy
     "fmax(v, 0.0f)": lambda v: np.maximum(v, 0),
 }
 _ADD, _HALVE, _SQUARE, _RELU = _STEPS
-_CHAINS = ([_ADD, _HALVE], [_HALVE, _ADD, _RELU], [_SQUARE], [_RELU, _ADD, _SQUARE, _HALVE, _ADD, _ADD], [])
+_CHAINS = ([_RELU, _ADD, _SQUARE, _HALVE, _ADD, _ADD], [_HALVE, _ADD, _RELU], [])
+SIX = (_ADD, _HALVE, _RELU, _ADD, _HALVE, _RELU)
+_SECONDS = 300.0  # for the process that judges: three kernels took 10 s beside four busy loops
+
+
+def write_kernel(steps: Sequence[str]) -> str:
+    """Return the text of an OpenCL kernel `chain` that takes some steps; exercise 1 of lesson 06b writes this function.
+
+    Args:
+        steps: expressions in v, such as "v + 1.0f".
+    """
+    head = "__kernel void chain(__global const float *x, __global float *out, const int n) {"
+    body = "".join(f"        v = {step};\n" for step in steps)
+    index = "    int i = get_global_id(0);\n    if (i < n) {\n        float v = x[i];"
+    return f"{head}\n{index}\n{body}        out[i] = v;\n    }}\n}}"
+
+
+_right_writers: list[tuple[Callable[..., str], str]] = [(write_kernel, "with the solution's kernels")]
 
 
 @checks.print_verdict
 def check_write_kernel(learner: Callable[[list[str]], str]) -> Iterator[str]:
-    """Judge exercise 1 of lesson 06b: write one OpenCL kernel for a chain of steps."""
+    """Judge exercise 1 of lesson 06b: write one OpenCL kernel for a chain of steps. `time_fusion` takes a right one."""
     sources: list[str] = []
     for steps in _CHAINS:
         source = checks.answer(learner, list(steps), who=f"write_kernel({steps})")
@@ -40,7 +65,8 @@ def check_write_kernel(learner: Callable[[list[str]], str]) -> Iterator[str]:
         sources.append(source)
     if "}" not in sources[0]:
         raise checks.NotDone("the text is no whole kernel yet.")
-    yield checks.judge_in_subprocess(judge_chains, sources=sources)
+    yield checks.judge_in_subprocess(judge_chains, seconds=_SECONDS, sources=sources)
+    _right_writers.append((learner, "with your kernels"))
 
 
 def judge_chains(sources: Sequence[str]) -> str:
@@ -58,6 +84,77 @@ def judge_chains(sources: Sequence[str]) -> str:
     return f"{len(_CHAINS)} chains, each read and written once; of the last {tried}"
 
 
+def time_fusion(count: int) -> tuple[float, Table]:
+    """Time six steps as one kernel and as six on the device of lesson 01, in turn; return a ratio and a table.
+
+    The kernels are the learner's if `check_write_kernel` found them right. Both ways are compared with NumPy first.
+
+    Args:
+        count: elements of the array.
+
+    Returns:
+        How many times as fast one kernel is, and the table.
+
+    Raises:
+        WorkshopError: there is no OpenCL device, or a result differs from NumPy's.
+    """
+    import pyopencl as cl
+
+    from helpers.devices import opencl
+
+    write, whose = _right_writers[-1]
+    device = opencl.pick_device()
+    context = cl.Context([device])
+    queue = cl.CommandQueue(context)
+    texts = [write([step]) for step in SIX] + [write(list(SIX))]
+    *single, fused = [cl.Kernel(opencl.build(context, text), "chain") for text in texts]
+    x = np.random.default_rng(0).standard_normal(count, np.float32)
+    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+    first, *others = [cl.Buffer(context, flags, hostbuf=x) for _ in range(3)]
+
+    def run_one() -> None:
+        fused(queue, (count,), None, first, others[1], np.int32(count))
+
+    def run_six() -> None:
+        source = first
+        for k, kernel in enumerate(single):
+            kernel(queue, (count,), None, source, others[k % 2], np.int32(count))
+            source = others[k % 2]
+
+    expected, found = functools.reduce(lambda v, step: _STEPS[step](v), SIX, x), np.empty_like(x)
+    for run in (run_six, run_one):
+        run()
+        cl.enqueue_copy(queue, found, others[1])
+        if not np.allclose(found, expected, rtol=1e-5):
+            raise WorkshopError("Six steps on this device differ from NumPy's.", "", "Run `doctor`.")
+    ways = {"six kernels": run_six, "one kernel": run_one}
+    timed = timing.measure_interleaved(ways, opencl.name(device), timing.ENOUGH, on=queue)
+    return timed["six kernels"].median / timed["one kernel"].median, _make_fusion_table(timed, 4 * count, whose)
+
+
+def _make_fusion_table(timed: Mapping[str, timing.Measurement], size: int, whose: str) -> Table:
+    """Return the table of `time_fusion`, for arrays of `size` bytes: bytes counted, seconds measured and computed."""
+    rows, bandwidth = [], records.find_column("01b", ["kernel"]).get("kernel")
+    for (way, run), moves in zip(timed.items(), (12, 2), strict=True):
+        amount = f"{size // 4:,} floats"
+        records.add_run(run, amount=amount, lesson="06b")
+        low, high = map(timing.duration, run.quartiles)
+        computed = timing.duration(moves * size / 1e9 / bandwidth)
+        rows.append((way, f"{moves * size / 1e6:.0f} MB", f"{timing.duration(run.median)} ({low} to {high})", computed))
+    own, gpu = next(iter(timed.values())).device, records.find_column("01b", ["kernel"]).device
+    headers = ("", "read and written", "here (middle half)", f"computed: at {bandwidth:,.0f} GB/s")
+    claim = " ".join(timing.compare(*timed.values()).split())
+    below = [
+        claim,
+        f"here: {own}, {whose}.",
+        f"{bandwidth:,.0f} GB/s: recorded in lesson 01b on {gpu}, the call included.",
+    ]
+    return records.add_column(Table(rows, headers, below), "06b")
+
+
+# ------------------------------------------------------------------------------------------------------ two rules
+
+
 @checks.print_verdict
 def check_to_all(
     learner: Callable[..., np.ndarray], found: Mapping[str, Sequence[float]], train: Callable[..., Sequence[float]]
@@ -73,7 +170,8 @@ def check_to_all(
     def cases(rng: np.random.Generator) -> Iterator[tuple]:
         known = [[1, 1, 0, 1], [2, 5, 3, 4], [0, 0, 0, 0], [-1, -2, -1, -3]]
         yield np.array(known, np.float32), np.array([5, -2, 0.5, 1], np.float32)
-        yield np.array([[1, 1 + 1e-6, 0, 1]], np.float32), np.array([3], np.float32)
+        near = np.array([1, 0.01, 1e-6], np.float32)  # each beside the next number above it, in single precision
+        yield np.stack([near, np.nextafter(near, 2, dtype=np.float32), near, 0 * near], 1), np.ones(3, np.float32)
         for n in (1, 4, 4, 60):
             yield (rng.integers(-2, 3, (n, 4)) / 4).astype(np.float32), rng.normal(size=n).astype(np.float32)
 
@@ -82,18 +180,44 @@ def check_to_all(
 
 
 @checks.print_verdict
-def check_slope(
-    learner: Callable[..., np.ndarray], found: Mapping[str, Sequence[float]], train: Callable[..., Sequence[float]]
-) -> Iterator[str]:
-    """Judge exercise 3 of lesson 06b: ReLU's slope with 1 at 0; then train with a right one. See `check_to_all`."""
+def check_rise(learner: Callable[..., tuple[np.ndarray, np.ndarray]]) -> Iterator[str]:
+    """Judge exercise 3 of lesson 06b: how far the largest of four rises, and how far a rule predicts that it does."""
 
-    def cases(rng: np.random.Generator) -> list[tuple]:
-        drawn = [rng.integers(-2, 3, shape) / 4 for shape in ((7,), (4, 5), (2, 3, 2, 3))]
-        known = [np.array([-2, 0, 3]), np.array([0.0, -0.0, 1e-30, -1e-30])]
-        return [(values.astype(np.float32),) for values in [*known, *drawn]]
+    def cases(rng: np.random.Generator) -> Iterator[tuple]:
+        yield to_first, np.array([[1.0, 1, 0, 1]]), 0.25
+        for rule in (to_first, to_all, to_shares, _to_nobody):
+            yield rule, rng.integers(-2, 3, (6, 4)) / 4, float(rng.choice([0.5, 0.125]))
 
-    yield checks.judge_function(learner, lambda x: (x >= 0).astype(np.float32), cases)
-    print(make_losses_table({**found, "JAX, with both rules": train(learner)}))
+    yield checks.judge_function(learner, rise, cases)
+
+
+def rise(rule: Share, values: np.ndarray, h: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return how far the largest of each row rises if all values rise by h, and how far a rule predicts that it does.
+
+    Exercise 3 of lesson 06b writes this function.
+
+    Args:
+        rule: what each of four values gets of a gradient.
+        values: of shape (n, 4).
+        h: a small number.
+    """
+    real = (values + h).max(axis=1) - values.max(axis=1)
+    return real, rule(values, np.ones(len(values))).sum(axis=1) * h
+
+
+def to_first(values: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    """Give the first of the largest values of each row (n, 4) the row's gradient (n,)."""
+    return np.where(values.argmax(axis=1)[:, None] == np.arange(4), gradient[:, None], 0)
+
+
+def to_shares(values: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    """Share the gradient (n,) of each row (n, 4) equally among its largest values."""
+    tied = values == values.max(axis=1, keepdims=True)
+    return np.where(tied, gradient[:, None] / tied.sum(axis=1, keepdims=True), 0)
+
+
+def _to_nobody(values: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    return 0 * values * gradient[:, None]
 
 
 def to_all(values: np.ndarray, gradient: np.ndarray) -> np.ndarray:
@@ -104,6 +228,78 @@ def to_all(values: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         gradient: of shape (n,).
     """
     return np.where(values == values.max(axis=1, keepdims=True), gradient[:, None], 0)
+
+
+# ------------------------------------------------------------------------------------------------------ the training
+
+
+def _define_loss(share: Share, slope: Slope) -> Callable[..., Any]:
+    """Return a function of weights, images and labels for article C's network: its loss, and the gradients of that.
+
+    It is written in JAX, whose `custom_vjp` lets a function have a gradient of ours.
+
+    Args:
+        share: what each value of a window of pooling gets of the gradient.
+        slope: ReLU's.
+    """
+    import jax
+    from jax import numpy as jnp
+
+    def with_gradient(forward: Callable, backward: Callable) -> Callable:
+        function = jax.custom_vjp(forward)
+        function.defvjp(lambda x: (forward(x), x), lambda x, g: (np.float32(backward(np.asarray(x), np.asarray(g))),))
+        return function
+
+    relu = with_gradient(lambda x: jnp.maximum(x, 0), lambda x, gradient: gradient * slope(x))
+    largest = with_gradient(lambda values: values.max(axis=1), share)  # of each row of four
+
+    def loss(weights: Sequence[jax.Array], x: jax.Array, y: np.ndarray) -> jax.Array:
+        for w, b in (weights[0:2], weights[2:4]):
+            sums = jax.lax.conv_general_dilated(x, w, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+            x = relu(sums + b)
+        windows = x.reshape(-1, 12, 2, 12, 2, 64).transpose(0, 1, 3, 5, 2, 4).reshape(-1, 4)
+        x = largest(windows).reshape(len(y), -1)
+        x = relu(x @ weights[4] + weights[5]) @ weights[6] + weights[7]
+        return -jax.nn.log_softmax(x)[np.arange(len(y)), y].mean()
+
+    return jax.value_and_grad(loss)
+
+
+def train(images: np.ndarray, labels: np.ndarray, share: Share, slope: Slope) -> list[float]:
+    """Train article C's network by Adadelta (rate 1), 128 images a step; return the loss of each step.
+
+    Args:
+        images: of shape (n, 28, 28, 1), from 0 to 1.
+        labels: of shape (n,), whole numbers.
+        share: what each value of a window of pooling gets of the gradient.
+        slope: ReLU's.
+    """
+    from jax import numpy as jnp
+
+    weights, losses, step = make_cnn_weights(), [], _define_loss(share, slope)
+    squares, moves = [0 * w for w in weights], [0 * w for w in weights]
+    for i in range(0, len(images), 128):
+        loss, gradients = step(weights, images[i : i + 128], labels[i : i + 128])
+        losses.append(float(loss))
+        for k, g in enumerate(gradients):  # as in Adadelta's paper
+            squares[k] = 0.95 * squares[k] + 0.05 * g**2
+            move = g * jnp.sqrt((moves[k] + 1e-7) / (squares[k] + 1e-7))
+            moves[k] = 0.95 * moves[k] + 0.05 * move**2
+            weights[k] = weights[k] - move
+    return losses
+
+
+def make_gradients_table(images: np.ndarray, labels: np.ndarray, slopes: Sequence[Slope]) -> Table:
+    """Return a table of how far two slopes of ReLU change each array of gradients in step 1; see `train`."""
+    weights, found = make_cnn_weights(), []
+    for slope in slopes:
+        found.append(_define_loss(to_first, slope)(weights, images[:128], labels[:128])[1])
+    rows = []
+    for k, (one, other) in enumerate(zip(*found, strict=True)):
+        layer = ("first convolution", "second convolution", "dense", "last dense")[k // 2]
+        apart = f"{float(np.abs(np.asarray(one) - np.asarray(other)).max()):.1e}"
+        rows.append((f"{layer}, {('weights', 'biases')[k % 2]}", f"{float(np.abs(one).max()):.1e}", apart))
+    return Table(rows, ("gradient of", "largest, slope 0", "largest change by slope 1"))
 
 
 def make_cnn_weights() -> list[np.ndarray]:
@@ -130,7 +326,7 @@ def make_losses_table(found: Mapping[str, Sequence[float]]) -> Table:
 
 # ------------------------------------------------------------------------------------------------ tinygrad
 
-RECORDED_KERNEL = ROOT / "data" / "results" / "tinygrad_dense.cl"
+RECORDED_KERNEL = ROOT / "data" / "results" / "tinygrad_chain.cl"
 
 
 def make_tinygrad_variables() -> dict[str, str | None]:
@@ -182,62 +378,10 @@ def use_device_of_lesson_01() -> str:
     return opencl.name(device)
 
 
-def find_dense_kernel(printed: str, rows: int, inputs: int, units: int) -> str:
-    """Return the kernel of a dense layer's product from what tinygrad prints under DEBUG=4.
-
-    tinygrad writes the number of a buffer's elements into its name, so the sizes of its three arrays identify the
-    kernel. If there is none, because tinygrad is missing or divides the work differently, print where a recorded one
-    comes from, and return that one.
-    """
-    wanted = {rows * units, rows * inputs, inputs * units}
-    for kernel in re.findall(r"^__kernel void .*?^}", printed, re.MULTILINE | re.DOTALL):
-        sizes = _read_sizes(kernel)
-        if wanted <= set(sizes) and sizes[0] == rows * units:
-            return kernel
+def find_kernels(printed: str) -> list[str]:
+    """Return the kernels that tinygrad prints under DEBUG=4; if there is none, a recorded one, and print its origin."""
+    if kernels := re.findall(r"^__kernel void .*?^}", printed, re.MULTILINE | re.DOTALL):
+        return kernels
     label, _, kernel = RECORDED_KERNEL.read_text(encoding="utf-8").partition("\n")
     print(label.strip("/ "))
-    return kernel
-
-
-def _read_sizes(kernel: str) -> list[int]:
-    """Return the number of elements of each buffer, as the kernel's first line names them."""
-    return [int(size) for size in re.findall(r"\bdata\d+_(\d+)", kernel.splitlines()[0])]
-
-
-def shorten_kernel(kernel: str, most: int = 2) -> str:
-    """Return a kernel of tinygrad's with at most `most` lines that differ in numbers alone, to fit on a page."""
-    kept, kinds = [], []
-    for line in kernel.splitlines():
-        kinds.append(re.sub(r"(?<!data)\d+|\.[xyzw]", "", line))
-        if kinds.count(kinds[-1]) <= most:
-            kept.append(line if len(line) <= 100 else line[:97] + "...")
-    return "\n".join(kept)
-
-
-def read_launch(kernel: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the work-items in each of three dimensions, in all and in a group, as a kernel of tinygrad's has them."""
-    sizes = {"group": [1, 1, 1], "local": [1, 1, 1]}
-    for which, dimension, size in re.findall(r"get_(group|local)_id\((\d)\);? /\* (\d+) \*/", kernel):
-        sizes[which][int(dimension)] = int(size)
-    groups, local = sizes["group"], tuple(sizes["local"])
-    return tuple(count * items for count, items in zip(groups, local, strict=True)), local
-
-
-def run_kernel(kernel: str, x: np.ndarray, w: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Run tinygrad's kernel of a dense layer with PyOpenCL; return its outputs, float32 of shape (images, units).
-
-    All arrays are float32: images `x` of shape (images, inputs), weights `w` (inputs, units), biases `b` (units,).
-    """
-    import pyopencl as cl
-
-    from helpers.devices import opencl
-
-    out = np.full((len(x), w.shape[1]), np.nan, np.float32)
-    (name,) = re.findall(r"__kernel void (\w+)", kernel)
-    built = opencl.Kernel(kernel, name)
-    copy = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
-    buffers = {array.size: cl.Buffer(built.context, copy, hostbuf=array) for array in (b, w, x, out)}
-    work_items, group = read_launch(kernel)
-    built.kernel(built.queue, work_items, group, *(buffers[size] for size in _read_sizes(kernel)))
-    cl.enqueue_copy(built.queue, out, buffers[out.size])
-    return out
+    return [kernel]
