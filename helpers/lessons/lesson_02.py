@@ -90,16 +90,16 @@ def choose(name: str) -> Any:  # noqa: ANN401
     """Return the learner's answer if its check called it right, otherwise the lesson's solution, and print which.
 
     Args:
-        name: `multiply`, `tiled` or `asked`.
+        name: `multiply`, `tiled` or `loads`.
     """
-    solutions = {"multiply": MULTIPLY, "tiled": write_tiled(16), "asked": compute_asked}
+    solutions = {"multiply": MULTIPLY, "tiled": write_tiled(16), "loads": compute_loads}
     print(f"{name}: {'yours' if name in own else 'the solution of the lesson'}")
     return own.get(name, solutions[name])
 
 
-def compute_asked(gflops: float, loads: float) -> float:
-    """Return the GB/s that a kernel asks for, from its GFLOP/s and its loads of 4 bytes for each multiplication."""
-    return gflops / 2 * loads * 4
+def compute_loads(tile: int) -> float:
+    """Return how many numbers the tiled kernel loads from A and B for each multiplication, if T divides the sizes."""
+    return 2 / tile
 
 
 def round_up(number: int, step: int) -> int:
@@ -127,14 +127,12 @@ def check_tiled(source: str) -> Iterator[str]:
 
 
 @checks.print_verdict
-def check_asked(learner: Callable[[float, float], float]) -> Iterator[str]:
-    """Lesson 02, exercise 3: the GB/s that a kernel asks for, from its GFLOP/s and its loads for a multiplication."""
+def check_loads(learner: Callable[[int], float]) -> Iterator[str]:
+    """Lesson 02, exercise 3: the loads from A and B for each multiplication, by T."""
     tried = checks.judge_function(
-        learner,
-        compute_asked,
-        lambda rng: [(10, 2), (4_360, 2), (5_610, 0.125), *((int(rng.integers(1, 999)), 2 / n) for n in range(1, 9))],
+        learner, compute_loads, lambda rng: [(1,), (4,), (16,), *((int(rng.integers(2, 65)),) for _ in range(5))]
     )
-    own["asked"] = learner
+    own["loads"] = learner
     yield tried
 
 
