@@ -111,7 +111,8 @@ def test_the_peak_is_the_operations_of_all_vectors_over_the_fastest_time(bench, 
 
 @pytest.mark.parametrize(("last", "factor", "fastest"), [(0.043, 64, 0.043), (0.045, 16, 0.011)])
 def test_the_peak_takes_more_work_items_until_they_gain_little(bench, monkeypatch, last, factor, fastest):
-    seconds = iter((0.010, 0.010, 0.011, last))  # four times the work in the same time, in little more, in four times
+    # Half the width in the same time; then four times the work in the same time, in little more, in four times.
+    seconds = iter((0.010, 0.010, 0.010, 0.011, last))
     tried = []
 
     def measure(launch, **_):
@@ -122,7 +123,18 @@ def test_the_peak_takes_more_work_items_until_they_gain_little(bench, monkeypatc
     monkeypatch.setattr(lesson_02.timing, "measure", measure)
     first = bench.queue.device.max_compute_units * lesson_02.ITEMS_PER_UNIT[False]
     assert lesson_02.measure_peak(bench.queue, steps=10) == compute_peak(bench, factor * first, 10, fastest)
-    assert len(tried) == 4
+    assert len(tried) == 5
+
+
+def test_the_peak_takes_narrower_vectors_where_they_are_faster(bench, monkeypatch):
+    def measure(queue, width, items, steps):
+        widths.append(width)
+        return lesson_02.timing.Measurement("a kernel", "a device", (0.4 if len(widths) == 2 else 1.0,) * 3)
+
+    widths = []
+    monkeypatch.setattr(lesson_02, "_time_multiply_adds", measure)
+    assert lesson_02.measure_peak(bench.queue, 64, 10) == pytest.approx(2e-9 * 8 * widths[1] * 10 * 64 / 0.4)
+    assert widths[1] == widths[0] / 2
 
 
 def test_a_gpu_gets_16_work_items_for_each_lane(bench):
