@@ -6,7 +6,7 @@ import pytest
 
 from helpers.devices import opencl
 from helpers.judge import checks, opencl_recorder
-from helpers.lessons import lesson_02, lesson_02_limits, lesson_02_tiles
+from helpers.lessons import lesson_02, lesson_02_parts, lesson_02_tiles
 from helpers.lessons.lesson_02 import MULTIPLY
 from helpers.measure import published, records, timing
 
@@ -111,7 +111,8 @@ def test_the_peak_is_the_operations_of_all_vectors_over_the_fastest_time(bench, 
 
 @pytest.mark.parametrize(("last", "factor", "fastest"), [(0.043, 64, 0.043), (0.045, 16, 0.011)])
 def test_the_peak_takes_more_work_items_until_they_gain_little(bench, monkeypatch, last, factor, fastest):
-    seconds = iter((0.010, 0.010, 0.011, last))  # four times the work in the same time, in little more, in four times
+    # Half the width in the same time; then four times the work in the same time, in little more, in four times.
+    seconds = iter((0.010, 0.010, 0.010, 0.011, last))
     tried = []
 
     def measure(launch, **_):
@@ -122,7 +123,18 @@ def test_the_peak_takes_more_work_items_until_they_gain_little(bench, monkeypatc
     monkeypatch.setattr(lesson_02.timing, "measure", measure)
     first = bench.queue.device.max_compute_units * lesson_02.ITEMS_PER_UNIT[False]
     assert lesson_02.measure_peak(bench.queue, steps=10) == compute_peak(bench, factor * first, 10, fastest)
-    assert len(tried) == 4
+    assert len(tried) == 5
+
+
+def test_the_peak_takes_narrower_vectors_where_they_are_faster(bench, monkeypatch):
+    def measure(queue, width, items, steps):
+        widths.append(width)
+        return lesson_02.timing.Measurement("a kernel", "a device", (0.4 if len(widths) == 2 else 1.0,) * 3)
+
+    widths = []
+    monkeypatch.setattr(lesson_02, "_time_multiply_adds", measure)
+    assert lesson_02.measure_peak(bench.queue, 64, 10) == pytest.approx(2e-9 * 8 * widths[1] * 10 * 64 / 0.4)
+    assert widths[1] == widths[0] / 2
 
 
 def test_a_gpu_gets_16_work_items_for_each_lane(bench):
@@ -138,22 +150,6 @@ def test_more_than_the_data_sheet_promises_is_refused(bench, half_a_second, monk
     assert np.isnan(lesson_02.measure_bandwidth(bench.queue, 2**10))
     assert capsys.readouterr().out.count("refused") == 2
     assert records.read_notes(tmp_path / "notes", "02") == []
-
-
-def test_limits_say_what_follows_from_the_numbers(monkeypatch):
-    speeds, loads = {"naive": 10.0, "tiled, T = 16": 40.0}, {"naive": 2, "tiled, T = 16": 0.125}
-    table = lesson_02_limits.tabulate_limits(speeds, loads, 20.0, 20.0, lesson_02.compute_asked)
-    rows = {row[0]: row[1:] for row in table.rows}
-    assert rows["naive, here"] == ("10", "50", "40", "20", "none")
-    assert rows["tiled, T = 16, here"] == ("40", "200", "10", "20", "160")
-    assert rows["naive, recorded"] == ("4,360", "6.51", "17,400", "3,350", "none")
-    assert rows["tiled, T = 16, recorded"] == ("5,610", "8.37", "1,400", "3,350", "22,400")
-    below = "\n".join(table.below)
-    assert "naive, here: memory delivers 50 %" in below
-    assert "tiled, T = 16, here: more than the peak" in below
-    assert "tiled, T = 16, here: memory delivers 2 times" in below
-    unknown = lesson_02_limits.tabulate_limits(speeds, loads, float("nan"), float("nan"), lesson_02.compute_asked)
-    assert unknown.rows[0] == ("naive, here", "10", "not known", "40", "not known", "none")
 
 
 FIRST = "column] : 0;\n        barrier(CLK_LOCAL_MEM_FENCE);", "column] : 0;"
@@ -297,54 +293,27 @@ def test_reads_are_counted_in_both_memories(tile):
     assert (of_a, of_b, of_tiles) == (8**3 / tile, 8**3 / tile, 2 * 8**3)
 
 
-def test_each_part_that_is_left_out_is_left_out(bench):
-    whole = lesson_02.write_tiled(4)
-    sources = {part: lesson_02_limits.write_without(part, 4) for part in lesson_02_limits.PARTS}
-    assert sources["all parts"] == sources["all parts, again"] == whole
-    counted = {part: lesson_02_tiles.count_reads(record_tiled(source)) for part, source in sources.items()}
-    assert counted["no loads from A and B"] == (0, 0, 1_024)
-    assert counted["no reads of tiles"] == counted["neither reads nor products"] == (128, 128, 256)
-
-
-def make_runs(*medians, spread=0.01):
-    """Return runs of the kernels of PARTS with these medians, in seconds."""
-    seconds = [[median * (1 + spread * step) for step in (-1, -0.5, 0, 0.5, 1)] * 3 for median in medians]
-    return {
-        part: timing.Measurement(part, "a device", tuple(each))
-        for part, each in zip(lesson_02_limits.PARTS, seconds, strict=True)
-    }
-
-
-@pytest.mark.parametrize(
-    ("medians", "words"),
-    [
-        ((1, 1, 0.9, 0.4, 0.3), "follows the reads of tiles"),
-        ((1, 1, 0.4, 0.9, 0.3), "follows the loads from A and B"),
-        ((1, 1, 0.4, 1.5, 0.3), "follows the loads from A and B"),
-        ((1, 1, 0.4, 0.4, 0.3), "don't say which"),
-        ((1, 1, 1, 1, 0.3), "follows the products"),
-        ((1, 1, 1, 1, 1), "no claim"),
-        ((1, 0.5, 0.4, 0.9, 0.3), "no claim"),  # the same kernel differs from itself
-    ],
-)
-def test_what_the_time_follows_is_said_only_if_it_is_clear(medians, words):
-    assert words in lesson_02_limits.say_what_time_follows(make_runs(*medians))
-    assert "no claim" in lesson_02_limits.say_what_time_follows(make_runs(*medians, spread=2))
+def test_a_kernel_without_its_loads_reads_its_tiles_alone():
+    assert lesson_02_tiles.count_reads(record_tiled(lesson_02_parts.write_without_loads(4))) == (0, 0, 1_024)
 
 
 def test_parts_are_measured_and_noted(bench, monkeypatch, tmp_path):
     monkeypatch.setenv(records.RECORD, str(tmp_path / "notes"))
-    table = lesson_02_limits.measure_parts(bench, 4, 3)
-    assert [row[0] for row in table.rows] == list(lesson_02_limits.PARTS)
+    table = lesson_02_parts.measure_parts(bench, 4, 3)
+    labels = ["all parts", "all parts, again", "no loads from A and B"]
+    assert [row[0] for row in table.rows] == labels
     assert all(row[-1] == "not recorded" for row in table.rows)
     noted = records.read_notes(tmp_path / "notes", "02")
-    assert [(note.label, note.unit) for note in noted] == [(part, "s") for part in lesson_02_limits.PARTS]
+    assert [(note.label, note.unit) for note in noted] == [(label, "s") for label in labels]
 
 
-def test_no_peak_is_below_the_best_that_was_seen(bench, monkeypatch):
-    monkeypatch.setattr(bench, "runs", {"NumPy": timing.Measurement("NumPy", "a device", (1e-6,) * 3)})
-    monkeypatch.setattr(lesson_02, "measure_peak", lambda queue: 1.0)
-    assert lesson_02_limits.find_peak(bench) == bench.gflops("NumPy")
-    monkeypatch.setattr(opencl, "kind", lambda device: "gpu")  # NumPy runs on another device then
-    bench.runs["naive"] = timing.Measurement("naive", "a device", (1.0,) * 3)
-    assert lesson_02_limits.find_peak(bench) == 1.0
+def test_no_loads_are_claimed_to_cost_time_that_the_kernel_shows_beside_itself(bench, monkeypatch):
+    def time_as(*medians):
+        def measure(jobs, device, *_, **__):
+            runs = zip(jobs, medians, strict=True)
+            return {label: timing.Measurement(label, device, (median,) * 13) for label, median in runs}
+
+        monkeypatch.setattr(timing, "measure_interleaved", measure)
+        return " ".join(lesson_02_parts.measure_parts(bench, 4).below)
+
+    assert "faster" in time_as(1.0, 1.0, 0.4) and "no claim" in time_as(1.0, 0.5, 0.4)

@@ -9,7 +9,7 @@ import pytest
 from helpers.devices import opencl
 from helpers.errors import WorkshopError
 from helpers.judge.checks import NotYet
-from helpers.lessons import lesson_02, lesson_02b, lesson_02b_race, lesson_02b_sums
+from helpers.lessons import lesson_02, lesson_02b, lesson_02b_loops, lesson_02b_race
 from helpers.measure import records
 from helpers.measure.timing import Measurement
 
@@ -32,6 +32,67 @@ def launch_of(bench, source=lesson_02.MULTIPLY):
 
 def time_as(label, *seconds, device="AMD EPYC (PoCL 3.1, OpenCL, CPU)"):
     return Measurement(label, device, seconds)
+
+
+def run_thirteen_times(median):
+    """Return the seconds of 13 runs whose middle half spans 6 % of the median."""
+    return tuple(median * (1 + step / 100) for step in range(-6, 7))
+
+
+def roll(number, hint=""):
+    """Return the lesson's block with another hint above one of its loops over rows or vectors."""
+    pieces = lesson_02b.BLOCK.split("#pragma unroll")
+    return "#pragma unroll".join(pieces[:number]) + hint + "#pragma unroll".join(pieces[number:])
+
+
+@pytest.mark.parametrize("number", range(1, 8))
+def test_each_loop_over_rows_or_vectors_needs_its_own_hint(number):
+    assert lesson_02b_loops.find_rolled_loops(lesson_02b.BLOCK) == []
+    for hint in ("", "#pragma unroll 2", "#pragma nounroll", "#pragma clang loop unroll(disable)", "// #pragma unroll"):
+        assert len(lesson_02b_loops.find_rolled_loops(roll(number, hint))) == 1, hint
+    for hint in (
+        "#pragma clang loop unroll(full)",
+        "#pragma unroll ROWS",
+        "#pragma unroll(VECTORS)  // all",
+        '_Pragma("unroll")',
+        "__attribute__((opencl_unroll_hint))",
+    ):
+        hinted = roll(number, hint)
+        assert lesson_02b_loops.find_rolled_loops(hinted) == [], hint
+        assert "unroll" not in lesson_02b_loops.leave_loops(hinted)
+
+
+@pytest.mark.parametrize(
+    ("loop", "is_rolled"),
+    [
+        ("for (int i = 0; i < k; i++)", False),
+        ("for (int i = k; i > 0; --i, numbers += ROWS)", False),
+        ("for (__global const float *p = a + row * k, *end = p + k * ROWS; p < end; p += ROWS)", False),
+        ("int end = k * ROWS; for (int at = 0; at < end; at += ROWS)", False),
+        ("const int all = ROWS * VECTORS; for (int j = 0; j < all; j++)", True),
+        ("#define ALL (ROWS * VECTORS)\nfor (int j = 0; j != ALL; j++)", True),
+        ('#define OUT _Pragma("unroll")\nOUT for (int j = 0; j < ROWS; j++)', False),
+        ("int y = ROWS; while (y--)", True),
+        ("for (int y = ROWS; y--;)", True),
+        ("#pragma unroll\ndo { y++; } while (y < ROWS);", False),
+    ],
+)
+def test_loops_over_the_block_are_told_from_that_over_the_inner_size(loop, is_rolled):
+    source = f"int row = get_global_id(1) * ROWS;\n{loop} {{ }}"
+    assert len(lesson_02b_loops.find_rolled_loops(source)) == is_rolled
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "word"),
+    [
+        ("vector sums[ROWS][VECTORS], of_b", "volatile vector sums[ROWS][VECTORS]; vector of_b", "volatile"),
+        ("vector sums[ROWS][VECTORS], of_b", "__local vector sums[ROWS][VECTORS]; vector of_b", "local memory"),
+    ],
+)
+def test_sums_that_must_lie_in_memory_are_refused(old, new, word):
+    assert old in lesson_02b.BLOCK
+    with pytest.raises(NotYet, match=word):
+        lesson_02b.judge_block(lesson_02b.BLOCK.replace(old, new))
 
 
 @pytest.mark.parametrize(
@@ -75,18 +136,20 @@ def test_the_search_says_how_the_winner_did_again():
 
 
 def time_finals(monkeypatch, bench, **seconds):
-    timed = {name: time_as(name, *([each] * 13)) for name, each in seconds.items()}
+    timed = {name: time_as(name, *run_thirteen_times(each)) for name, each in seconds.items()}
     monkeypatch.setattr(lesson_02b_race.timing, "measure_interleaved", lambda *_, **__: dict(timed))
     launches = dict.fromkeys((name for name in seconds if name != "twin"), launch_of(bench))
     return lesson_02b_race.run_finals(bench, launches, 13)
 
 
 def test_the_finals_name_those_that_tie_with_the_fastest(bench, monkeypatch, capsys):
-    leaders, timed = time_finals(monkeypatch, bench, a=1.0, b=0.9, c=0.95, d=1.5, twin=1.06)
+    leaders, timed = time_finals(monkeypatch, bench, a=1.0, b=0.85, c=0.9, d=1.5, twin=1.05)
     assert leaders == ["b", "c"] and set(timed) == {"a", "b", "c", "d"}
     assert "finalists: b" in capsys.readouterr().out
-    leaders, _ = time_finals(monkeypatch, bench, a=1.0, b=0.9, c=0.95, twin=1.0)
+    leaders, _ = time_finals(monkeypatch, bench, a=1.0, b=0.8, c=0.9, twin=1.0)
     assert leaders == ["b"]
+    leaders, _ = time_finals(monkeypatch, bench, a=1.0, b=0.8, c=0.9, twin=1.2)
+    assert leaders == ["b", "c", "a"]  # the same kernel differs clearly from itself
 
 
 def test_blocks_that_tie_are_all_named():
@@ -103,23 +166,15 @@ def test_finals_and_candidates_are_drawn(bench, capsys):
     lesson_02b_race.draw_equal(bench, [1.0, 1.2, 1.1])
 
 
-def test_a_kernel_without_loads_is_compared_only_where_the_spread_allows_it():
-    few, best, many = (time_as("", *seconds) for seconds in ((4.0,) * 13, (1.0,) * 13, (2.0,) * 13))
-    text = lesson_02b_sums.describe_sums({1: few, 8: best, 64: many})
-    assert "4 times as fast as 1" in text and "2 times as fast as 64" in text
-    wild = time_as("", *(1.0, 9.0) * 7)
-    assert lesson_02b_sums.describe_sums({1: wild, 8: best, 64: best}).count("no claim") == 2
-
-
 def test_the_registers_are_those_of_the_widest_extension(monkeypatch):
     def pretend(*found):
         extensions = {"SIMD Extensions": {"baseline": ["X86_V2"], "found": list(found)}}
-        monkeypatch.setattr(lesson_02b_sums.np, "show_config", lambda mode: extensions)
-        return lesson_02b_sums.find_registers()
+        monkeypatch.setattr(lesson_02b_race.np, "show_config", lambda mode: extensions)
+        return lesson_02b_race.find_registers()
 
     assert pretend("X86_V3", "X86_V4") == ("AVX-512", 32, 16)
     assert pretend("AVX2", "FMA3") == ("AVX2", 16, 8)
-    assert pretend() == ("", 0, 0) and "not known" in lesson_02b_sums.describe_registers()
+    assert pretend() == ("", 0, 0) and "not known" in lesson_02b_race.describe_registers()
 
 
 def race_with(bench, monkeypatch, **runs):
@@ -129,37 +184,40 @@ def race_with(bench, monkeypatch, **runs):
 
 
 def test_no_gain_is_claimed_that_the_kernel_shows_beside_itself(bench, monkeypatch, capsys):
-    steady = {"mine": (1.0,) * 13, "twin": (1.2,) * 13, "numpy": (1.1,) * 13}
-    race_with(bench, monkeypatch, **steady)
-    _, share = lesson_02b_race.describe_race(bench, "mine", math.nan)
-    assert "no claim" in capsys.readouterr().out and math.isnan(share)
-    race_with(bench, monkeypatch, **steady | {"twin": (1.01,) * 13})
-    table, share = lesson_02b_race.describe_race(bench, "mine", math.nan)
+    mine, pair = run_thirteen_times(1.0), ("NumPy", "mine")
+    race_with(bench, monkeypatch, mine=mine, twin=run_thirteen_times(1.2), numpy=run_thirteen_times(1.1))
+    lesson_02b_race.describe_race(bench, "mine", math.nan)
+    assert "no claim" in capsys.readouterr().out
+    assert math.isnan(lesson_02b_race.compute_gain(bench, ("mine", "mine, once more"), pair))
+    lesson_02b_race.compare_prediction(50, math.nan, "percent")
+    assert "percent" not in capsys.readouterr().out
+    race_with(bench, monkeypatch, mine=mine, twin=run_thirteen_times(1.01), numpy=run_thirteen_times(1.1))
+    table = lesson_02b_race.describe_race(bench, "mine", math.nan)
     said = capsys.readouterr().out
-    assert "faster" in said and "no claim" not in said and "peak" not in said
-    assert share == pytest.approx(110) and [row[0] for row in table.rows] == ["mine", "mine, once more", "NumPy"]
+    assert "faster" in said and "no claim" not in said and "peak" not in said and "110 % of NumPy" in said
+    assert [row[0] for row in table.rows] == ["mine", "mine, once more", "NumPy"]
 
 
 def test_no_claim_is_made_where_numpys_threads_wait_for_busy_cores(bench, monkeypatch, capsys):
-    race_with(bench, monkeypatch, mine=(1.0,) * 13, twin=(1.01,) * 13, numpy=(20.0,) * 13, alone=(2.0,) * 13)
-    _, share = lesson_02b_race.describe_race(bench, "mine", math.nan)
+    race_with(bench, monkeypatch, mine=(1.0,) * 13, twin=(1.0,) * 13, numpy=(20.0,) * 13, alone=(2.0,) * 13)
+    lesson_02b_race.describe_race(bench, "mine", math.nan)
     said = capsys.readouterr().out
-    assert "no claim" in said and "faster than" not in said and math.isnan(share)
-    lesson_02b_race.compare_prediction(50, share, "percent")
-    assert "percent" not in capsys.readouterr().out
+    assert "no claim" in said and "faster than" not in said
 
 
 def test_a_product_above_the_peak_is_refused_and_not_recorded(bench, monkeypatch, capsys, tmp_path):
     monkeypatch.setenv(records.RECORD, str(tmp_path / "notes"))
-    race_with(bench, monkeypatch, mine=(1.0,) * 13, twin=(1.0,) * 13, numpy=(2.0,) * 13, clblast=(1.5,) * 13)
-    speed = bench.gflops("mine")
+    mine = (0.8, *(1.0,) * 12)  # the peak is a fastest run, so the fastest run stands beside it
+    race_with(bench, monkeypatch, mine=mine, twin=(1.0,) * 13, numpy=(2.0,) * 13, clblast=(1.5,) * 13)
+    speed = bench.gflops("mine") / 0.8
     lesson_02b_race.describe_race(bench, "mine", 0.9 * speed)
     said = capsys.readouterr().out
     assert (
         "refused" in said and "%" not in said.split("refused")[0] and not records.read_notes(tmp_path / "notes", "02b")
     )
     lesson_02b_race.describe_race(bench, "mine", 2 * speed)
-    assert "50 % of the measured peak, 150 % of CLBlast" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "50 % of the measured peak" in said and "150 % of CLBlast" in said
     peak, library = records.read_notes(tmp_path / "notes", "02b")
     assert (peak.value, library.value, peak.unit) == (pytest.approx(50), pytest.approx(150), "%")
 

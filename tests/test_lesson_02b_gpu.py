@@ -16,7 +16,6 @@ from helpers.judge import counters, opencl_recorder
 from helpers.lessons import lesson_02, lesson_02b_gpu
 from helpers.lessons.lesson_02b_gpu import SHAPES, Shape
 
-count_needed = functools.cache(lesson_02b_gpu.count_needed)  # a launch is recorded once for all tests
 LARGE, SMALL = Shape(128, 8, 8, 2), Shape(64, 16, 4, 1)
 SIZES = ((1, 1, 1), (128, 256, 24), (130, 7, 9), (64, 64, 16))  # rows, columns, inner size
 
@@ -75,6 +74,70 @@ def test_shapes_fit_the_device():
     ]
 
 
+SECTOR = 32  # bytes that an NVIDIA GPU moves at least: a quarter of its line (CUDA C++ Best Practices Guide, 12.6)
+TOGETHER = 32  # work-items that ask at once
+ACCESSES = {  # what each access is for, by its text in the kernel: the beginning tells them apart
+    "a[": "lines of A",
+    "b[": "lines of B",
+    "a_tile[next]": "turns to store A's slab",
+    "b_tile[next]": "turns to store B's slab",
+    "((__local": "turns to load A's slab",
+    "b_tile[now]": "turns to load B's slab",
+    "c[": "lines of C",
+}
+
+
+def count_now(shape, line=SECTOR):
+    """Return the lines and turns that one work-group needs for one slab, and the lines of its tile of C.
+
+    Raises ValueError if a work-item has more accesses than a record lists, as with 8 x 8 sums and a depth of 16.
+    """
+    # Written out, the loops would be recorded at hundreds of places, and compile for half a minute.
+    kernel = opencl.Kernel(lesson_02b_gpu.write_source(shape).replace("#pragma unroll", ""), "multiply")
+    one, unseen = count_slabs(kernel, shape, 1, line)
+    if unseen:
+        raise ValueError(f"{shape}: {'; '.join(unseen)}")
+    # With more slabs the rows of A lie apart, as they do in a large matrix. A work-item's first two loads are enough.
+    several, _ = count_slabs(kernel, shape, 128 // shape.depth, line)
+    (lines_of_a,) = (access.each for text, access in several.items() if text.startswith("a["))
+    needed = dict.fromkeys(ACCESSES.values(), 0)
+    for text, access in one.items():
+        (what,) = (what for beginning, what in ACCESSES.items() if text.startswith(beginning))
+        needed[what] += round(lines_of_a * access.requests) if what == "lines of A" else access.needed
+    return needed
+
+
+count_needed = functools.cache(count_now)  # a launch is recorded once for all tests
+
+
+def count_slabs(kernel, shape, slabs, line):
+    """Return the counts of each access of one work-group, by its text, and what the record does not list."""
+    inner = slabs * shape.depth
+    factors, product = np.ones(shape.tile * inner, np.float32), np.zeros(shape.tile**2, np.float32)
+    given = [factors, factors, product, np.int32(shape.tile), np.int32(inner)]
+    recorded = opencl_recorder.record(kernel, (shape.items, 1), (shape.items, 1), given)
+    return counters.count_accesses(recorded, line, TOGETHER), recorded.unseen
+
+
+def compute_fewest(shape, line=SECTOR):
+    """Return the fewest lines and turns that `count_now` can find, whatever order the work-items have.
+
+    Local memory stores 32 numbers a turn. A work-item loads `sums` numbers of A and of B for each of the `depth`
+    products, four at a time, and 32 neighbors need at least one turn for that.
+    """
+    stored = shape.tile * shape.depth // counters.BANKS
+    loaded = shape.items // TOGETHER * shape.depth * shape.sums // 4
+    return {
+        "lines of A": shape.tile * -(-4 * shape.depth // line),
+        "lines of B": shape.depth * -(-4 * shape.tile // line),
+        "turns to store A's slab": stored,
+        "turns to store B's slab": stored,
+        "turns to load A's slab": loaded,
+        "turns to load B's slab": loaded,
+        "lines of C": shape.tile * -(-4 * shape.tile // line),
+    }
+
+
 # Counted by hand for a tile of 128 x 128 x 8: A and B have 1,024 numbers in a slab, 32 sectors of 32 bytes for each 256
 # of them; a turn stores 32 numbers; 8 pieces of 32 neighbors x 8 products x 2 float4; C has 65,536 bytes.
 BY_HAND = {
@@ -89,9 +152,9 @@ BY_HAND = {
 
 
 def test_it_asks_for_no_more_than_it_must():
-    assert count_needed(LARGE) == lesson_02b_gpu.compute_fewest(LARGE) == BY_HAND
+    assert count_needed(LARGE) == compute_fewest(LARGE) == BY_HAND
     of_128 = count_needed(LARGE, 128)
-    assert of_128 == lesson_02b_gpu.compute_fewest(LARGE, 128)
+    assert of_128 == compute_fewest(LARGE, 128)
     assert (of_128["lines of A"], of_128["lines of B"], of_128["lines of C"]) == (128, 32, 512)
 
 
@@ -102,19 +165,19 @@ LONG = [shape for shape in SHAPES if shape.depth * shape.sums > 64]  # more acce
 @pytest.mark.parametrize("shape", LONG, ids=str)
 def test_a_record_that_lacks_accesses_is_not_counted(shape):
     with pytest.raises(ValueError, match="accesses"):
-        lesson_02b_gpu.count_needed(shape)
+        count_now(shape)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape not in [LARGE, *LONG]], ids=str)
 def test_no_shape_asks_for_more_than_it_must(shape):
-    assert lesson_02b_gpu.count_needed(shape) == lesson_02b_gpu.compute_fewest(shape)
+    assert count_now(shape) == compute_fewest(shape)
 
 
 @pytest.mark.slow
 def test_a_deeper_slab_asks_twice_for_lines_of_128_bytes():
     """Its 64 bytes of a row of A are loaded in two requests, so that stores of A do not conflict."""
-    needed, fewest = (count(SMALL, 128) for count in (count_needed, lesson_02b_gpu.compute_fewest))
+    needed, fewest = (count(SMALL, 128) for count in (count_needed, compute_fewest))
     assert {what for what in needed if needed[what] != fewest[what]} == {"lines of A"}
     assert needed["lines of A"] == 2 * fewest["lines of A"]
 
@@ -131,7 +194,7 @@ def test_counts_tell_a_worse_kernel(monkeypatch, tmp_path):
         source = source.replace(old, new)
     worse.write_text(source, encoding="utf-8")
     monkeypatch.setattr(lesson_02b_gpu, "SOURCE", worse)
-    needed = lesson_02b_gpu.count_needed(LARGE)
+    needed = count_now(LARGE)
     changed = {what: count for what, count in needed.items() if count != BY_HAND[what]}
     assert changed == {"turns to store A's slab": 2 * 32, "turns to load B's slab": 2 * 128}
 
@@ -139,7 +202,7 @@ def test_counts_tell_a_worse_kernel(monkeypatch, tmp_path):
 def count_bytes_and_turns(source, name, items, group, given, multiplications):
     """Return the bytes of sectors, and the turns of 32 work-items, for each multiplication of a launch."""
     accesses = counters.count_accesses(
-        opencl_recorder.record(opencl.Kernel(source, name), items, group, given), lesson_02b_gpu.SECTOR
+        opencl_recorder.record(opencl.Kernel(source, name), items, group, given), SECTOR
     ).values()
     moved = sum(access.moved for access in accesses if not access.in_local and not access.writes)
     turns = sum(access.needed for access in accesses if access.in_local)
@@ -153,7 +216,7 @@ def test_it_asks_for_less_than_the_kernels_of_lesson_02():
     naive = count_bytes_and_turns(lesson_02.MULTIPLY, "multiply", (32, 32), (32, 8), given, 32 * 32 * k)
     tiled = count_bytes_and_turns(lesson_02.write_tiled(16), "tiled", (32, 32), (16, 16), given, 32 * 32 * k)
     needed, multiplications = count_needed(LARGE), 128 * 128 * 8
-    moved = lesson_02b_gpu.SECTOR * (needed["lines of A"] + needed["lines of B"]) / multiplications
+    moved = SECTOR * (needed["lines of A"] + needed["lines of B"]) / multiplications
     turns = 32 * sum(count for what, count in needed.items() if what.startswith("turns")) / multiplications
     assert naive == (160 / 32, 0)  # 32 neighbors read one number of A, whose sector has 32 bytes, and 128 bytes of B
     assert tiled == (8 / 16, 2 + 2 / 16)  # each number is used 16 times; a turn for each load and each store

@@ -53,6 +53,45 @@ def test_a_claim_needs_a_gap_larger_than_both_spreads(before, after):
     assert timing.is_clear(first, second) == timing.is_clear(second, first)
 
 
+@given(runs, runs, runs, st.booleans())
+def test_nothing_is_claimable_that_the_same_work_shows_beside_itself(before, after, again, is_twin_of_both):
+    first, second, twin = of(*before), of(*after, label="new"), of(*again)
+    one = first if is_twin_of_both else twin
+    twins = (one, twin)
+    claimed = timing.is_claimable(first, second, twins)
+    assert claimed == timing.is_claimable(second, first, twins) == timing.is_claimable(first, second, twins[::-1])
+    assert claimed == ("no claim" not in timing.compare(first, second, twins))
+    assert not timing.is_claimable(*twins, twins)
+    if claimed:
+        assert timing.is_clear(first, second) and not timing.is_clear(*twins)
+        assert abs(first.median - second.median) > abs(one.median - twin.median)
+    if claimed and one is first:  # the twin stands in for the first, on the same side of the second
+        assert (first.median > second.median) == (twin.median > second.median)
+
+
+def steady(median, label="it"):
+    """13 runs whose middle half spans 6 % of the median."""
+    return of(*(median * (1 + step / 100) for step in range(-6, 7)), label=label)
+
+
+@pytest.mark.parametrize(
+    ("after", "again", "is_claimed"),
+    [
+        (0.8, 1.0, True),
+        (0.8, 1.04, True),
+        (0.8, 1.2, False),  # the twins differ clearly
+        (0.93, 1.0, True),
+        (0.96, 1.0, False),  # the gap is not clear
+    ],
+)
+def test_a_gap_is_claimed_if_twins_show_none_as_large(after, again, is_claimed):
+    first, second, twin = steady(1.0), steady(after, "new"), steady(again)
+    assert timing.is_claimable(first, second, (first, twin)) == is_claimed
+    assert ("faster" in timing.compare(first, second, (first, twin))) == is_claimed
+    wild = of(*(0.4, 1.6) * 6, 1.3), of(*(0.4, 1.6) * 6, 1.0)  # their gap, 0.3, is not clear, and larger
+    assert not timing.is_clear(*wild) and not timing.is_claimable(first, second, wild)
+
+
 @pytest.mark.parametrize("runs", [3, 7, 13, 21])
 @pytest.mark.parametrize("noise", ["normal", "exponential", "lognormal", "seldom disturbed"])
 def test_of_two_timings_of_the_same_work_one_in_a_hundred_is_claimed_to_differ(runs, noise):

@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from helpers.devices import opencl
+from helpers.devices.kernel_text import without_comments
 from helpers.errors import WorkshopError
 from helpers.judge import checks, kernel_checks
 from helpers.judge.checks import NotDone, NotYet
+from helpers.lessons.lesson_02b_loops import find_rolled_loops
 
 BLOCK = """
 __kernel void product(__global const float *a, __global const vector *b, __global vector *c, int n, int k) {
@@ -49,10 +51,6 @@ __kernel void product(__global const float *a, __global const vector *b, __globa
     }
 }
 """
-
-# How a kernel asks its compiler to unroll a loop (clang's pragma; OpenCL C 3.0, section 6.13.10.2).
-UNROLL = re.compile(r"#pragma +unroll\b.*|__attribute__ *\(\( *(?:__)?opencl_unroll_hint(?:__)?(?: *\(.*?\))? *\)\)")
-COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 own: dict[str, Any] = {}  # the learner's answers that the checks called right, by name
 
@@ -102,15 +100,6 @@ def write_numbers(rows: int, vectors: int, width: int) -> str:
     return f"#define ROWS {rows}\n#define VECTORS {vectors}\n#define WIDTH {width}\ntypedef {vector} vector;\n"
 
 
-def leave_loops(source: str) -> str:
-    """Return a kernel without its hints to unroll loops.
-
-    >>> leave_loops("#pragma unroll 2\nfor (;;) {}")
-    '\nfor (;;) {}'
-    """
-    return UNROLL.sub("", source)
-
-
 # ------------------------------------------------------------------------------------------------- the block's check
 
 
@@ -144,10 +133,12 @@ def judge_block(source: str) -> str:
                 _judge_product(kernel, (rows, vectors, width), (m, n, k))
         except NotYet as problem:
             raise NotYet(f"with ROWS = {rows}, VECTORS = {vectors}, WIDTH = {width}: {problem}") from None
-    if not UNROLL.search(COMMENT.sub("", source)):
+    if re.search(r"\bvolatile\b", without_comments(source)):
+        raise NotYet("C is right, but what is `volatile` must lie in memory, and cannot stay in registers.")
+    if rolled := find_rolled_loops(source):
         raise NotYet(
-            "C is right, and each number is loaded once. `#pragma unroll` is missing above the loops over rows and "
-            "vectors: the lesson compares the kernel with and without it."
+            f"C is right, and each number is loaded once. `#pragma unroll`, without a number, is missing above "
+            f"`{rolled[0]}`: the lesson compares the kernel with and without it."
         )
     (rows, vectors, _), (largest, across, wide) = SHAPES[0], SHAPES[-1]
     return (
@@ -165,6 +156,10 @@ def _judge_loads(kernel: opencl.Kernel, rows: int, vectors: int) -> None:
     traced = kernel_checks.record(kernel, launch, (2, 2), (1, 1), given)
     kernel_checks.expect_writes(traced, launch, kernel)
     kernel_checks.refuse_faults(traced, launch)
+    if shared := {touch.array for touch in traced.touches} - set(traced.lengths):
+        raise NotYet(
+            f"{launch}: `{min(shared)}` lies in local memory; a work-item's own variables can be in registers."
+        )
     kernel_checks.refuse_overwork(traced, launch, most=2 * rows * vectors)
     most, found = k * (rows + vectors) + rows * vectors, int(traced.global_accesses.max())
     if found > most:
@@ -279,7 +274,10 @@ def check_tune(learner: Callable[..., object]) -> Iterator[str]:
 
 
 class Search:
-    """Made-up candidates, and what a tuner does with them. Each measurement of a candidate is slower than the last."""
+    """Made-up candidates, and what a tuner does with them.
+
+    Each measurement of a candidate is slower than the last, so that the winner's second one loses to the runner-up.
+    """
 
     def __init__(self, rng: np.random.Generator, count: int, broken: Sequence[int]) -> None:
         self.names = [f"candidate {number}" for number in range(count)]
@@ -310,7 +308,7 @@ class Search:
         name = str(launch).removeprefix("built ")
         if name == launch or name not in self.true:
             raise NotYet(f"measure was given {checks.short(launch)}; expected what build returned.")
-        self.noted.append((name, self.true[name] + 0.01 * self.count(name)))
+        self.noted.append((name, self.true[name] + 1.5 * self.count(name)))
         return self.noted[-1][1]
 
     def count(self, name: str) -> int:
@@ -331,7 +329,10 @@ def _judge_tuner(learner: Callable[..., object], search: Search) -> None:
         )
     _judge_search(found[0], search)
     if found[1] != search.winner:
-        raise NotYet(f"{search.who} returned {checks.short(found[1])} as the winner; expected {search.winner!r}.")
+        raise NotYet(
+            f"{search.who} returned {checks.short(found[1])} as the winner; expected "
+            f"{search.winner!r}, the fastest of the search, even if it is slower when measured again."
+        )
     _judge_measurements(search)
     if found[2] != search.noted[-1][1]:
         raise NotYet(

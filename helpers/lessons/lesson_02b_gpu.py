@@ -1,8 +1,7 @@
-"""Lesson 02b's product for a GPU, programs/02b-gpu.cl: its numbers, its launch, and what it asks of memory."""
+"""Lesson 02b's product for a GPU, programs/02b-gpu.cl: its numbers and its launch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +10,6 @@ import numpy as np
 
 from helpers.devices import opencl
 from helpers.errors import WorkshopError
-from helpers.judge import counters, opencl_recorder
 from helpers.lessons import lesson_02b_race
 from helpers.lessons.lesson_02 import round_up
 
@@ -21,8 +19,6 @@ if TYPE_CHECKING:
     from helpers.lessons.lesson_02 import Launch, MatmulBenchmark
 
 SOURCE = Path(__file__).parent / "programs" / "02b-gpu.cl"
-SECTOR = 32  # bytes that an NVIDIA GPU moves at least: a quarter of its line (CUDA C++ Best Practices Guide, 12.6)
-TOGETHER = 32  # work-items that ask at once
 
 
 @dataclass(frozen=True)
@@ -146,75 +142,3 @@ def find_products(bench: MatmulBenchmark) -> dict[str, Launch]:
             continue
         found[str(shape)] = launch
     return found
-
-
-# ------------------------------------------------------------------------------------- what it asks of memory, counted
-
-ACCESSES = {  # what each access is for, by its text in the kernel: the beginning tells them apart
-    "a[": "lines of A",
-    "b[": "lines of B",
-    "a_tile[next]": "turns to store A's slab",
-    "b_tile[next]": "turns to store B's slab",
-    "((__local": "turns to load A's slab",
-    "b_tile[now]": "turns to load B's slab",
-    "c[": "lines of C",
-}
-
-
-def count_needed(shape: Shape, line: int = SECTOR, device: cl.Device | None = None) -> dict[str, int]:
-    """Return the lines and turns that one work-group needs for one slab, and the lines of its tile of C (`counters`).
-
-    The kernel is recorded on the device; the counts are the same on every device.
-
-    Args:
-        shape: the numbers of the kernel.
-        line: bytes of a cache line.
-        device: where it is recorded; the lessons' device if None.
-
-    Raises:
-        ValueError: a work-item has more accesses than a record lists, as with 8 x 8 sums and a depth of 16.
-    """
-    # Written out, the loops would be recorded at hundreds of places, and compile for half a minute.
-    kernel = opencl.Kernel(write_source(shape).replace("#pragma unroll", ""), "multiply", device)
-    one, unseen = _count_slabs(kernel, shape, 1, line)
-    if unseen:
-        raise ValueError(f"{shape}: {'; '.join(unseen)}")
-    # With more slabs the rows of A lie apart, as they do in a large matrix. A work-item's first two loads are enough.
-    several, _ = _count_slabs(kernel, shape, 128 // shape.depth, line)
-    (lines_of_a,) = (access.each for text, access in several.items() if text.startswith("a["))
-    needed = dict.fromkeys(ACCESSES.values(), 0)
-    for text, access in one.items():
-        (what,) = (what for beginning, what in ACCESSES.items() if text.startswith(beginning))
-        needed[what] += round(lines_of_a * access.requests) if what == "lines of A" else access.needed
-    return needed
-
-
-def _count_slabs(
-    kernel: opencl.Kernel, shape: Shape, slabs: int, line: int
-) -> tuple[Mapping[str, counters.Access], list[str]]:
-    """Return the counts of each access of one work-group, by its text, and what the record does not list."""
-    inner = slabs * shape.depth
-    factors, product = np.ones(shape.tile * inner, np.float32), np.zeros(shape.tile**2, np.float32)
-    given = [factors, factors, product, np.int32(shape.tile), np.int32(inner)]
-    recorded = opencl_recorder.record(kernel, (shape.items, 1), (shape.items, 1), given)
-    return counters.count_accesses(recorded, line, TOGETHER), recorded.unseen
-
-
-def compute_fewest(shape: Shape, line: int = SECTOR) -> dict[str, int]:
-    """Return the fewest lines and turns that `count_needed` can find, whatever order the work-items have.
-
-    A slab is `tile` rows of A with 4 x `depth` bytes each, and `depth` rows of B with 4 x `tile` bytes each. Local
-    memory stores 32 of its numbers a turn. A work-item loads `sums` numbers of A and of B for each of the `depth`
-    products, four at a time, and 32 neighbors need at least one turn for that.
-    """
-    stored = shape.tile * shape.depth // counters.BANKS
-    loaded = shape.items // TOGETHER * shape.depth * shape.sums // 4
-    return {
-        "lines of A": shape.tile * -(-4 * shape.depth // line),
-        "lines of B": shape.depth * -(-4 * shape.tile // line),
-        "turns to store A's slab": stored,
-        "turns to store B's slab": stored,
-        "turns to load A's slab": loaded,
-        "turns to load B's slab": loaded,
-        "lines of C": shape.tile * -(-4 * shape.tile // line),
-    }

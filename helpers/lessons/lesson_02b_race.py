@@ -14,7 +14,6 @@ from helpers.devices.host import cpu_name, usable_cpus
 from helpers.errors import WorkshopError, wrap
 from helpers.judge import checks
 from helpers.lessons.lesson_02b import Candidate
-from helpers.lessons.lesson_02b_sums import find_registers
 from helpers.measure import published, records, timing
 from helpers.measure.plots import BLUE, GREY, ORANGE, RED, SKY, draw_speeds, figure, show
 from helpers.measure.tables import Table, format_number
@@ -69,6 +68,32 @@ def refuse_difference(bench: MatmulBenchmark, actual: np.ndarray) -> None:
 
 # ---------------------------------------------------------------------------------------------------------- the search
 
+# Vector registers of a core, and floats in each (Intel's Software Developer's Manual, volume 1, 14.1 and 15.1; Arm's
+# Architecture Reference Manual, B1.2), by the names that NumPy gives the extensions of a processor.
+REGISTERS = {
+    "AVX-512": ({"X86_V4", "AVX512F", "AVX512_SKX"}, 32, 16),
+    "AVX2": ({"X86_V3", "AVX2"}, 16, 8),
+    "Neon": ({"NEON", "ASIMD"}, 32, 4),
+}
+
+
+def find_registers() -> tuple[str, int, int]:
+    """Return the processor's widest known vector extension, its registers, and the floats of one; "", 0, 0 if none."""
+    built_for = np.show_config(mode="dicts")["SIMD Extensions"]
+    found = {*built_for["baseline"], *built_for["found"]}
+    for name, (signs, registers, width) in REGISTERS.items():
+        if signs & found:
+            return name, registers, width
+    return "", 0, 0
+
+
+def describe_registers() -> str:
+    """Return in words which vector registers a core of this processor has."""
+    name, registers, width = find_registers()
+    if not name:
+        return "The vector registers of this processor are not known to the lesson."
+    return f"{name}: {registers} vector registers of {width} floats in each core of this processor, {cpu_name()}."
+
 
 def draw_equal(bench: MatmulBenchmark, seconds: Sequence[float]) -> None:
     """Draw the speed of one kernel, measured many times, and mark the fastest.
@@ -122,19 +147,15 @@ def run_finals(
     size, first = bench.size, next(iter(launches))
     ways = {each: functools.partial(launch, *bench.buffers, size, size, size) for each, launch in launches.items()}
     timed = timing.measure_interleaved({**ways, "twin": ways[first]}, bench.device, repeats, on=bench.queue)
-    luck = abs(timed.pop("twin").median - timed[first].median)
+    twins = timed[first], timed.pop("twin")
+    luck = abs(twins[0].median - twins[1].median)
     ranked = sorted(timed, key=lambda each: timed[each].median)
     best = timed[ranked[0]]
-    tied = [each for each in ranked[1:] if not _is_clear(best, timed[each], luck)]
+    tied = [each for each in ranked[1:] if not timing.is_claimable(best, timed[each], twins)]
     print(wrap(f"In turn, {repeats} times each, the fastest of {len(ranked)} finalists: {ranked[0]}."))
     print(wrap(f"The winner of the search, measured twice in turn, differs from itself by {timing.duration(luck)}."))
     print(wrap(f"No claim between it and {len(tied)} of the others{': ' if tied else ''}{'; '.join(map(str, tied))}."))
     return [ranked[0], *tied], timed
-
-
-def _is_clear(first: Measurement, second: Measurement, luck: float) -> bool:
-    """Return whether two runs differ by more than the spread, and by more than one kernel from itself (`luck`)."""
-    return abs(first.median - second.median) > luck and timing.is_clear(first, second)
 
 
 def list_floats(tied: Sequence[Candidate]) -> str:
@@ -307,20 +328,17 @@ def race(bench: MatmulBenchmark, label: str, launch: Launch, repeats: int) -> di
     return runs
 
 
-def describe_race(bench: MatmulBenchmark, label: str, peak: float) -> tuple[Table, float]:
-    """Print what a race allows to claim; a speed above the peak is refused.
+def describe_race(bench: MatmulBenchmark, label: str, peak: float) -> Table:
+    """Print what a race allows to claim, and return its table; a run faster than the peak is refused.
 
     Args:
         bench: holds the runs of `race`.
         label: what the product was called there.
-        peak: of the device, in GFLOP/s, as measured; NaN if it was refused.
-
-    Returns:
-        The table of the race, and the product's speed in percent of the best library's; NaN if nothing can be claimed.
+        peak: of the device, in GFLOP/s, by the fastest run; NaN if it was refused.
     """
     twin, names = f"{label}, once more", [name for name in bench.runs if name in ("NumPy", ALONE, "CLBlast", "cuBLAS")]
     best = max(names, key=bench.gflops)
-    speed, share = bench.gflops(label), math.nan
+    speed = 2e-9 * bench.size**3 / min(bench.runs[label].seconds)
     print(f"Threads of NumPy: {count_threads(bench)}, one for each core that {_name_owner(bench)} has.")
     excess = published.describe_excess(bench.device, speed, "GFLOP/s")
     if excess or speed > peak:
@@ -330,39 +348,29 @@ def describe_race(bench: MatmulBenchmark, label: str, peak: float) -> tuple[Tabl
     else:
         print(describe_gaps(bench, (label, twin), (best, label)))
         share = 100 * compute_gain(bench, (label, twin), (best, label))
-        note_shares(bench, label, best, peak, share)
-    return bench.tabulate("02b", [label, twin, *names]), share
-
-
-def _measure_luck(bench: MatmulBenchmark, twins: tuple[str, str]) -> float:
-    """Return by how many seconds the medians of one kernel differ that was measured under two names."""
-    return abs(bench.runs[twins[0]].median - bench.runs[twins[1]].median)
+        note_shares(bench, label, best, 100 * speed / peak, share)
+    return bench.tabulate("02b", [label, twin, *names])
 
 
 def compute_gain(bench: MatmulBenchmark, twins: tuple[str, str], pair: tuple[str, str]) -> float:
-    """Return how many times as fast the second of a pair is; NaN if nothing may be claimed (`describe_gaps`)."""
-    before, after = (bench.runs[name] for name in pair)
-    return before.median / after.median if _is_clear(before, after, _measure_luck(bench, twins)) else math.nan
-
-
-def describe_gaps(bench: MatmulBenchmark, twins: tuple[str, str], *pairs: tuple[str, str]) -> str:
-    """Return what may be claimed of pairs of products: nothing that one kernel, measured under two names, also shows.
+    """Return how many times as fast the second of a pair is; NaN if nothing may be claimed.
 
     Args:
         bench: holds the runs.
-        twins: the two names of the kernel that was measured twice.
-        pairs: what is compared with, and what may be faster.
+        twins: the two names of the product that was measured twice.
+        pair: the names of what is compared with, and of what may be faster.
     """
-    luck = _measure_luck(bench, twins)
-    lines = [wrap(f"A/A: the same kernel, measured twice in turn, differs from itself by {timing.duration(luck)}.")]
-    for baseline, candidate in pairs:
-        before, after = bench.runs[baseline], bench.runs[candidate]
-        gap = abs(before.median - after.median)
-        if gap > luck:
-            lines.append(timing.compare(before, after))
-            continue
-        text = f"{candidate} against {baseline}: no claim. The gap ({timing.duration(gap)}) is not larger than that."
-        lines.append(wrap(text))
+    before, after = (bench.runs[name] for name in pair)
+    one, other = (bench.runs[name] for name in twins)
+    return before.median / after.median if timing.is_claimable(before, after, (one, other)) else math.nan
+
+
+def describe_gaps(bench: MatmulBenchmark, twins: tuple[str, str], *pairs: tuple[str, str]) -> str:
+    """Return what may be claimed of pairs of products, as `compute_gain` takes them."""
+    one, other = (bench.runs[name] for name in twins)
+    luck = timing.duration(abs(one.median - other.median))
+    lines = [wrap(f"A/A: the same kernel, measured twice in turn, differs from itself by {luck}.")]
+    lines += [timing.compare(bench.runs[before], bench.runs[after], (one, other)) for before, after in pairs]
     return "\n".join(lines)
 
 
@@ -382,20 +390,24 @@ def describe_impossible(speed: float, peak: float) -> str:
     )
 
 
-def note_shares(bench: MatmulBenchmark, label: str, best: str, peak: float, share: float) -> None:
+def note_shares(bench: MatmulBenchmark, label: str, best: str, peak_share: float, share: float) -> None:
     """Print a product's share of the measured peak and of the best library, and note both for a record.
 
     Args:
         bench: holds the runs.
         label: the product.
         best: the best library.
-        peak: in GFLOP/s; NaN if unknown.
-        share: the product's speed in percent of the best library's; NaN if nothing can be claimed.
+        peak_share: its fastest run's speed in percent of the peak, which is a fastest run, too; NaN if unknown.
+        share: its median speed in percent of the best library's; NaN if nothing can be claimed.
     """
-    shares = {"percent of the measured peak": 100 * bench.gflops(label) / peak, f"percent of {best}": share}
-    shares = {name: share for name, share in shares.items() if not math.isnan(share)}
-    for name, each in shares.items():
-        records.add_note(records.Note(name, each, "%", bench.device, f"{bench.size:,} x {bench.size:,}"))
-    words = [f"{each:.0f} % of {name.removeprefix('percent of ')}" for name, each in shares.items()]
+    shares = {
+        "percent of the measured peak": (peak_share, "of the measured peak, fastest run beside fastest run"),
+        f"percent of {best}": (share, f"of {best}, by medians"),
+    }
+    words = []
+    for name, (percent, meaning) in shares.items():
+        if not math.isnan(percent):
+            records.add_note(records.Note(name, percent, "%", bench.device, f"{bench.size:,} x {bench.size:,}"))
+            words.append(f"{percent:.0f} % {meaning}")
     if words:
-        print(wrap(f"{label}: {', '.join(words)}, by medians."))
+        print(wrap(f"{label}: {'; '.join(words)}."))

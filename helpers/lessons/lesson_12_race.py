@@ -97,8 +97,8 @@ def draw_orders(*orders: str) -> None:
 def compare_sums(ways: Mapping[str, str], count: int, prediction: object, repeats: int = 13) -> Table:
     """Time two ways to add up `count` ones, the first of them also against itself, and return a table.
 
-    If a sum is wrong, the table says so, and no time is taken. The last line makes a claim only if the first way does
-    not differ clearly from itself, and both its measurements differ clearly from that of the second way.
+    If a sum is wrong, the table says so, and no time is taken. The last line claims only what `timing.is_claimable`
+    allows.
 
     Args:
         ways: for two labels OpenCL C with one kernel of `x` and `total`, for work-groups of 64.
@@ -141,12 +141,7 @@ def compare_sums(ways: Mapping[str, str], count: int, prediction: object, repeat
     for label in (first, again, second):
         low, high = (timing.duration(quartile) for quartile in timed[label].quartiles)
         rows.append((label, timing.duration(timed[label].median), f"{low} to {high}", recorded.get(label, "")))
-    if timing.is_clear(timed[first], timed[again]):
-        verdict = "no claim: the same kernel differs from itself here; the machine is too busy to tell"
-    elif timing.is_clear(timed[first], timed[second]) != timing.is_clear(timed[again], timed[second]):
-        verdict = f"no claim: {second} differs clearly from one of the two runs of {first} alone"
-    else:
-        verdict = timing.compare(timed[first], timed[second])
+    verdict = timing.compare(timed[first], timed[second], (timed[first], timed[again]))
     predicted = "no prediction made" if prediction is None else f"you predicted: {prediction}"
     below = (predicted, *verdict.splitlines())
     return Table(rows, ("way", "median", "middle half", "recorded on a GPU"), below)

@@ -270,7 +270,26 @@ def is_clear(first: Measurement, second: Measurement) -> bool:
     One run alone has no spread: it allows no claim.
     """
     runs = min(len(first.seconds), len(second.seconds))
-    return runs > 1 and abs(first.median - second.median) > min_spreads(runs) * max(first.spread, second.spread)
+    return runs > 1 and _find_gap(first, second) > min_spreads(runs) * max(first.spread, second.spread)
+
+
+def is_claimable(before: Measurement, after: Measurement, twins: tuple[Measurement, Measurement]) -> bool:
+    """Return whether two timings differ by more than chance, as twins show it: the same work, timed twice in turn.
+
+    If the twins differ clearly, the spread says too little of this machine, and nothing is claimed. Otherwise the gap
+    must be clear, and larger than that of the twins.
+
+    Args:
+        before: what is compared with.
+        after: what may be faster.
+        twins: two timings of the same work in the same rounds; either may be `before` or `after`.
+    """
+    return not is_clear(*twins) and is_clear(before, after) and _find_gap(before, after) > _find_gap(*twins)
+
+
+def _find_gap(first: Measurement, second: Measurement) -> float:
+    """Return the seconds between two medians."""
+    return abs(first.median - second.median)
 
 
 def decide(before: Sequence[float], after: Sequence[float]) -> str:
@@ -297,24 +316,31 @@ def _times(factor: float) -> str:
     return f"{float(digits):,.0f} times" if factor >= 10 else f"{digits} times"
 
 
-def compare(baseline: Measurement, candidate: Measurement) -> str:
-    """Return a sentence, in lines, on which is faster and by how much, or that the spread allows no such claim.
+def compare(baseline: Measurement, candidate: Measurement, twins: tuple[Measurement, Measurement] | None = None) -> str:
+    """Return a sentence, in lines, on which is faster and by how much, or that nothing can be claimed.
 
     Args:
         baseline: what is compared with, for example NumPy.
         candidate: what is hoped to be faster.
+        twins: the same work, timed twice in turn with both; without them, the spread alone decides.
     """
     runs = min(len(baseline.seconds), len(candidate.seconds))
     if runs == 1:
         return wrap(f"{candidate.label} against {baseline.label}: no claim. One run alone has no spread.")
     if not is_clear(baseline, candidate):
-        gap = duration(abs(baseline.median - candidate.median))
+        gap = duration(_find_gap(baseline, candidate))
         spread = duration(max(baseline.spread, candidate.spread))
         bar = f"the spread ({spread})" if runs >= ENOUGH else f"{min_spreads(runs):.1f} spreads ({spread} each)"
         remark = "" if runs >= ENOUGH else f", which {runs} runs need"
         return wrap(
             f"{candidate.label} against {baseline.label}: no claim. The gap ({gap}) is not larger than {bar}{remark}."
         )
+    if twins and not is_claimable(baseline, candidate, twins):
+        gap, luck = duration(_find_gap(baseline, candidate)), duration(_find_gap(*twins))
+        doubt = f"The gap ({gap}) is not larger than that of {twins[0].label} to itself ({luck})."
+        if is_clear(*twins):
+            doubt = f"{twins[0].label} differs clearly from itself, by {luck}."
+        return wrap(f"{candidate.label} against {baseline.label}: no claim. {doubt}")
     ratio = baseline.median / candidate.median
     factor = max(ratio, 1 / ratio)
     percent = 100 * (factor - 1)
