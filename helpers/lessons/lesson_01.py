@@ -56,7 +56,7 @@ def judge_add(source: str) -> str:
     kernel_checks.expect_parameters(kernel, ("float[]", "float[]", "float[]"))
     for n, group in [(8, 4), (3, 1), (192, 64), (320, 64)]:  # the last is beyond an index of 8 bits
         launch = f"{n} elements, {n} work-items in groups of {group}"
-        a, b = np.random.default_rng().normal(size=(2, n)).astype(np.float32)
+        a, b = kernel_checks.make_generator().normal(size=(2, n)).astype(np.float32)
         traced = kernel_checks.record(kernel, launch, n, group, [a, b, np.full(n, np.nan, np.float32)])
         kernel_checks.expect_writes(traced, launch, kernel)
         kernel_checks.refuse_faults(traced, launch)
@@ -67,7 +67,7 @@ def judge_add(source: str) -> str:
                 raise NotYet(f"{launch}: the kernel changed its input {given}; it may only write c.")
         _compare_sums(a, b, traced.arrays[2], launch)
     n = kernel_checks.SHORT + kernel_checks.LOCAL_SIZE  # beyond what an index of 16 bits can reach
-    a, b = np.random.default_rng().normal(size=(2, n)).astype(np.float32)
+    a, b = kernel_checks.make_generator().normal(size=(2, n)).astype(np.float32)
     bits = kernel_checks.run_guarded(
         kernel, {"a": a, "b": b}, {}, n, n, kernel_checks.LOCAL_SIZE, kernel_checks.OUTSIDE
     )
@@ -109,7 +109,7 @@ def _judge_closely(kernel: opencl.Kernel, inputs: int, reference: Callable[..., 
     n, group = 137, kernel_checks.LOCAL_SIZE
     items = -(-n // group) * group
     launch = kernel_checks.describe_launch({"n": n}, [items], [group])
-    given = list(np.random.default_rng().uniform(1, 2, (inputs, n)).astype(np.float32))
+    given = list(kernel_checks.make_generator().uniform(1, 2, (inputs, n)).astype(np.float32))
     traced = kernel_checks.record(kernel, launch, items, group, [*given, np.zeros(n, np.float32), np.int32(n)])
     kernel_checks.refuse_overwork(traced, launch, most)
     kernel_checks.refuse_loops(traced, launch, ROUNDS, NO_LOOP)
