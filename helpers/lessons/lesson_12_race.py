@@ -1,25 +1,13 @@
-"""Lesson 12, Break kernels on purpose: a race, drawn; sums by atomics and by a tree; a driver's own wrong loop."""
+"""Lesson 12, Break kernels on purpose: a race, drawn."""
 
 from __future__ import annotations
 
 import itertools
-import os
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
-
-from helpers.devices import frameworks, opencl
 from helpers.errors import WorkshopError
-from helpers.lessons.lesson_12 import AT_ONCE, describe_exit, launch
-from helpers.measure import plots, records, timing
-from helpers.measure.tables import Table
-from helpers.running import processes
+from helpers.measure import plots
 
-RECORDED_FAULT = ("recorded, 27 November 2026: PoCL 3.1 (Debian 12), AMD EPYC", 64, 1, 64)  # a row of `try_drivers`
 STEPS = ("read", "add", "write")  # of `total[0] += 1`
-
-# ------------------------------------------------------------------------------------------------- a race, drawn
 
 
 def follow_order(order: str) -> tuple[list[tuple[str, str]], int]:
@@ -89,107 +77,3 @@ def draw_orders(*orders: str) -> None:
     print(
         f"computed: of the {len(every)} possible orders, {lost} lose an addition; the smallest total is {min(totals)}"
     )
-
-
-# ------------------------------------------------------------------------------------------- two ways to add, timed
-
-
-def compare_sums(ways: Mapping[str, str], count: int, prediction: object, repeats: int = 13) -> Table:
-    """Time two ways to add up `count` ones, the first of them also against itself, and return a table.
-
-    If a sum is wrong, the table says so, and no time is taken. The last line makes a claim only if the first way does
-    not differ clearly from itself, and both its measurements differ clearly from that of the second way.
-
-    Args:
-        ways: for two labels OpenCL C with one kernel of `x` and `total`, for work-groups of 64.
-        count: how many ones, a multiple of 64.
-        prediction: the label that the learner expects to be faster.
-        repeats: runs of each.
-    """
-    import pyopencl as cl
-
-    device = opencl.pick_device()
-    context = cl.Context([device])
-    queue, flags = cl.CommandQueue(context), cl.mem_flags
-    x = cl.Buffer(context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=np.ones(count, np.int32))
-    total = cl.Buffer(context, flags.READ_WRITE, 4)
-
-    def prepare(source: str) -> Callable[[], object]:
-        kernel = opencl.build(context, source).all_kernels()[0]
-
-        def add() -> object:
-            cl.enqueue_fill_buffer(queue, total, np.zeros(1, np.int32), 0, 4)
-            return kernel(queue, (count,), (64,), x, total)
-
-        return add
-
-    runs, sums = {label: prepare(source) for label, source in ways.items()}, {}
-    for label, add in runs.items():
-        add()
-        found = np.zeros(1, np.int32)
-        cl.enqueue_copy(queue, found, total)
-        sums[label] = int(found[0])
-    if set(sums.values()) != {count}:
-        return Table(list(sums.items()), ("way", f"sum; {count:,} is right"), ("a sum is wrong: nothing was timed",))
-    first, second = ways
-    again = f"{first}, again"
-    timed = timing.measure_interleaved({**runs, again: runs[first]}, opencl.name(device), repeats, 2, on=queue)
-    for label in ways:
-        records.add_run(timed[label], amount=f"{count:,} ones", lesson="12")
-    recorded = dict(zip(ways, records.find_column("12", ways).cells, strict=True))
-    rows = []
-    for label in (first, again, second):
-        low, high = (timing.duration(quartile) for quartile in timed[label].quartiles)
-        rows.append((label, timing.duration(timed[label].median), f"{low} to {high}", recorded.get(label, "")))
-    if timing.is_clear(timed[first], timed[again]):
-        verdict = "no claim: the same kernel differs from itself here; the machine is too busy to tell"
-    elif timing.is_clear(timed[first], timed[second]) != timing.is_clear(timed[again], timed[second]):
-        verdict = f"no claim: {second} differs clearly from one of the two runs of {first} alone"
-    else:
-        verdict = timing.compare(timed[first], timed[second])
-    predicted = "no prediction made" if prediction is None else f"you predicted: {prediction}"
-    below = (predicted, *verdict.splitlines())
-    return Table(rows, ("way", "median", "middle half", "recorded on a GPU"), below)
-
-
-# --------------------------------------------------------------------------------------- a driver that compiles wrongly
-
-
-def add_ones(sources: Sequence[str], options: str) -> list[int]:
-    """Run kernels of `x` and `out` on 64 ones, in one work-group of the lesson's device; called in a subprocess.
-
-    Args:
-        sources: OpenCL C, one kernel in each.
-        options: what the last one is built with once more.
-
-    Returns:
-        The first number of each `out`.
-    """
-    arguments = [np.ones(64, np.int32), np.zeros(1, np.int32)]
-    sums = [launch(source, 64, 64, arguments) for source in sources]
-    os.environ["PYOPENCL_BUILD_OPTIONS"] = options
-    return [int(out[0]) for out in [*sums, launch(sources[-1], 64, 64, arguments)]]
-
-
-def try_drivers(source: str, bounds: Sequence[str], options: str = "-cl-opt-disable") -> Table:
-    """Let every CPU's driver here add 64 ones, and show what came; if none is wrong, also what was recorded.
-
-    Args:
-        source: OpenCL C with BOUND in a loop's condition.
-        bounds: what stands there, one after the other.
-        options: what the kernel with the last bound is built with in the last column.
-    """
-    given = {"sources": [source.replace("BOUND", bound) for bound in bounds], "options": options}
-
-    def run(place: str) -> list[object]:
-        added, variables = "helpers.lessons.lesson_12_race:add_ones", {"PYOPENCL_CTX": place}
-        done = processes.run(added, seconds=90, check=False, variables=variables, arguments=given)
-        return done.result or [describe_exit(done)] * (len(bounds) + 1)
-
-    places = {place: device for place, device in frameworks.opencl_devices().items() if opencl.kind(device) == "cpu"}
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        sums = pool.map(run, places)
-        rows = [(opencl.name(device), *row) for device, row in zip(places.values(), sums, strict=True)]
-    if all(row[1] == row[2] for row in rows):
-        rows.append(RECORDED_FAULT)
-    return Table(rows, ("driver", *bounds, f"{bounds[-1]}, {options}"))
