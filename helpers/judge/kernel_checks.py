@@ -67,7 +67,8 @@ def build(
         return opencl.Kernel(source, name, device, options)
     except KernelError as error:
         raise NotYet(
-            f"{error.what[0].lower()}{error.what[1:]}\n{error.why}{_explain_loops(source, about_loops)}"
+            f"{error.what[0].lower()}{error.what[1:]}\n{error.why}"
+            f"{_explain_loops(source, about_loops) or _explain_types(source, error.why)}"
         ) from None
 
 
@@ -78,6 +79,14 @@ def _explain_loops(source: str, about_loops: str) -> str:
     untyped = [name for name in counters if not re.search(rf"\b\w+[\s*]+{name}\b\s*[=;,]", code)]
     if untyped or re.search(r"\bfor\s*\(?\s*(?:int\s+)?\w+\s+in\b", code):
         return f"\n{about_loops}"
+    return ""
+
+
+def _explain_types(source: str, why: str) -> str:
+    """Return a line about types if a name that the compiler does not know is set as Python sets it; empty otherwise."""
+    for name in re.findall(r"undeclared identifier '(\w+)'", why):
+        if re.search(rf"(?m)(^|[;{{])\s*{name}\s*=[^=]", without_comments(source)):
+            return f"\nIn C a new name needs its type, as in `int {name} = ...;`."
     return ""
 
 
