@@ -259,6 +259,7 @@ def draw_units(device: cl.Device, groups: int) -> None:
     rows = [-(-units // UNITS_A_ROW) for _, units, _ in drawn_devices]
     words = []
     with figure(7.5, 1.5 + 0.36 * sum(rows), nrows=2, height_ratios=[row + 0.5 for row in rows]) as (drawn, axes):
+        drawn.suptitle("A drawing, not an observation", fontsize=10)
         for panel, (name, units, count), row in zip(axes, drawn_devices, rows, strict=True):
             _draw_unit_squares(panel, units, count)
             panel.set(xlim=(0, UNITS_A_ROW), ylim=(row, 0), xticks=[], yticks=[], aspect="equal", anchor="W")
@@ -266,7 +267,9 @@ def draw_units(device: cl.Device, groups: int) -> None:
             share = f"{fewest}" if fewest == most else f"{fewest} or {most}"
             total = f"{units} units of {count} lanes = {units * count:,} lanes" if count else f"{units} units"
             panel.set_title(f"{name}: {total}", fontsize=10)
-            panel.set_xlabel(f"{groups:,} groups, shared evenly: {share} for each unit", fontsize=10, loc="left")
+            panel.set_xlabel(
+                f"{groups:,} groups shared evenly are {share} for each unit (computed)", fontsize=10, loc="left"
+            )
             words.append(f"{name}: {total}; {groups} groups are {share} for each unit")
     show(drawn, f"A square is a compute unit, a dot in it a lane. {'. '.join(words)}.")
 
