@@ -49,6 +49,19 @@ def todo(x):
     raise NotImplementedError
 
 
+def test_a_second_judgment_sees_the_same_inputs():
+    seen = ([], [])
+    source = "__kernel void twice(__global const int *x, __global int *out, const int n) {"
+    source += "int i = get_global_id(0); if (i < n) { out[i] = 2 * x[i]; } }"
+    for inputs in seen:
+        reference = lambda x, inputs=inputs: inputs.append(x.tolist()) or 2 * x  # noqa: E731
+        kernel_checks.judge_kernel(kernel_checks.build(source, "twice"), ("int[]",), reference, sizes=(1, 65))
+    assert seen[0] == seen[1]
+    signs = [(min(x) > 0, max(x) < 0) for x in seen[0]]
+    assert {(True, False), (False, True), (False, False)} == set(signs)
+    assert any(len(x) > 1 and len(set(x)) == 1 for x in seen[0])
+
+
 @pytest.mark.parametrize(
     ("learner", "expected"),
     [

@@ -1,5 +1,6 @@
 """Lesson 00's loads: real work on every framework that is installed here, counted, and done when it returns."""
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from on_backend import BACKENDS, record  # noqa: F401  (`record` is a fixture)
 
 from helpers import devices
 from helpers.devices.monitor import Monitor, NoMonitor
+from helpers.judge import checks
 from helpers.lessons import lesson_00
 
 WORK = """
@@ -63,7 +65,9 @@ def test_what_does_not_stop_a_learner_is_passed_on():
         lesson_00.check_fool(fool)
 
 
-@pytest.mark.parametrize("multiply", [np.matmul, np.dot, lambda a, b: a.dot(b)])
+@pytest.mark.parametrize(
+    "multiply", [np.matmul, np.dot, lambda a, b: a.dot(b), lambda a, b: np.einsum("ij,jk", a, np.atleast_2d(b))]
+)
 def test_every_usual_way_to_square_a_matrix_is_counted(multiply):
     matrix = np.eye(3, dtype=np.float32).view(lesson_00._Counted)
     before = lesson_00._Counted.products
@@ -72,6 +76,17 @@ def test_every_usual_way_to_square_a_matrix_is_counted(multiply):
     assert lesson_00._Counted.products == before + 2
     multiply(square, square), multiply(matrix, matrix[0]), matrix * 2  # other products, and no product
     assert (square == np.eye(3)).all() and lesson_00._Counted.products == before + 2
+
+
+@pytest.mark.parametrize(("clock", "is_refused"), [(time.perf_counter, False), (time.process_time, True)])
+def test_a_clock_of_processor_time_is_refused_however_busy_the_machine_is(clock, is_refused):
+    def load(matrix, seconds):
+        end = clock() + seconds
+        while clock() < end:
+            matrix @ matrix
+
+    with pytest.raises(checks.NotYet, match="stands still") if is_refused else contextlib.nullcontext():
+        lesson_00._judge_clock(load, "load")
 
 
 def test_the_other_program_works_and_ends_with_its_input():
@@ -101,7 +116,7 @@ class Counter(Monitor):
 def test_a_watching_ends_with_a_look_at_the_idle_device(monkeypatch):
     shown, watcher = [], Counter()
     samples = lesson_00.watch(watcher, {"work": watcher.work}, rest=0.5, busy=0.6)["work"]
-    middle = {phase: samples.settled("utilisation", phase) for phase in ("idle", "busy", lesson_00.AFTER)}
+    middle = {phase: samples.settled("utilization", phase) for phase in ("idle", "busy", lesson_00.AFTER)}
     assert {phase: max(values) for phase, values in middle.items()} == {"idle": 0, "busy": 50, lesson_00.AFTER: 0}
     assert samples.judge_usage().used and list(samples.times) == sorted(samples.times)
     monkeypatch.setattr(lesson_00, "show", lambda drawn, alt: shown.append(alt))

@@ -65,6 +65,7 @@ def test_of_a_gpu_no_lanes_are_claimed(kind, monkeypatch):
         ("int i = get_local_id(0); c[i] = a[i] + b[i];", "is a local id"),
         ("int i = get_group_id(0); c[i] = a[i] + b[i];", "is a group's number"),
         ("uchar i = get_global_id(0); c[i] = a[i] + b[i];", "8 bits"),
+        ("i = get_global_id(0); c[i] = a[i] + b[i];", r"needs its type, as in `int i"),
         ("for i in range(3): c[i] = a[i] + b[i];", "No loop is needed"),
         ("for (int i = 0; i < get_global_size(0); i++) if (i == get_global_id(0)) c[i] = a[i] + b[i];", "No loop"),
     ],

@@ -61,7 +61,7 @@ def threads():
 
 
 def made(idle, busy, lag=0.0):
-    """Samples with these utilisations, one each 0.1 s."""
+    """Samples with these utilizations, one each 0.1 s."""
     times = tuple(n / 10 for n in range(len(idle) + len(busy)))
     phases = ("idle",) * len(idle) + ("busy",) * len(busy)
     return Samples("fake", "a fake monitor", times, phases, (*idle, *busy), lag)
@@ -80,10 +80,10 @@ def test_a_real_load_on_the_cpu_shows():
             busy_seconds=2.0,
         )
     # However little time other programs leave us: 5 % may be more than that, or than two of many cores.
-    idle, busy = (statistics.quantiles(samples.settled("utilisation", phase), n=4) for phase in ("idle", "busy"))
+    idle, busy = (statistics.quantiles(samples.settled("utilization", phase), n=4) for phase in ("idle", "busy"))
     assert busy[0] > idle[2], samples.judge_usage()
     assert set(samples.phases) == {"idle", "busy"} and list(samples.times) == sorted(samples.times)
-    assert all(0 <= value < 150 for value in samples.utilisation)
+    assert all(0 <= value < 150 for value in samples.utilization)
     assert not threads()
 
 
@@ -141,8 +141,8 @@ def test_samples_prove_a_use_or_not(idle, busy, used):
 
 def test_the_start_of_each_phase_is_left_out_when_figures_trail():
     late = ([0] * 6, [0, 0, 0, 0, 99, 99, 99, 99, 99])  # the busy phase begins at 0.6 s, its figures 0.4 s later
-    assert made(*late, lag=0.4).settled("utilisation", "busy") == [99] * 5
-    assert made(*late, lag=10).settled("utilisation", "busy") == [99] * 5  # never more than half of the phase
+    assert made(*late, lag=0.4).settled("utilization", "busy") == [99] * 5
+    assert made(*late, lag=10).settled("utilization", "busy") == [99] * 5  # never more than half of the phase
 
 
 @given(st.lists(st.floats(0, 100), min_size=3, max_size=30), st.floats(0, 4.9))
@@ -189,7 +189,7 @@ def test_twin_gpus_are_told_apart_by_address_or_else_it_says_so(tools, pci, inde
     [
         ("fails", "couldn't communicate with the NVIDIA driver"),
         ("garbage", "nvidia-smi lists no GPU"),
-        ("nothing", "does not tell the utilisation"),
+        ("nothing", "does not tell the utilization"),
     ],
 )
 def test_a_tool_that_is_no_use_becomes_no_monitor_with_the_reason(tools, mode, reason):
@@ -232,7 +232,7 @@ def test_without_a_tool_there_is_no_monitor_and_the_work_runs_all_the_same(tools
     assert not watcher and watcher.why
     calls = []
     samples = watch(watcher, lambda: calls.append(1), busy_seconds=0.01)
-    assert calls and (samples.times, samples.utilisation) == ((), ())
+    assert calls and (samples.times, samples.utilization) == ((), ())
     assert samples.judge_usage().used is None and watcher.description in " ".join(str(samples.judge_usage()).split())
     assert sample(watcher, 0.1).times == ()
 

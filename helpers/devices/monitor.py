@@ -84,7 +84,7 @@ def find(device: Device) -> Monitor:
             continue
         if known:
             return monitor
-        refused.append(f"{monitor.source} does not tell the utilisation of this device")
+        refused.append(f"{monitor.source} does not tell the utilization of this device")
     return NoMonitor("; ".join(refused) or f"no tool is known that watches {device.name}")
 
 
@@ -111,7 +111,7 @@ class Samples:
     description: str  # what it watched
     times: tuple[float, ...] = ()  # seconds since the watching began
     phases: tuple[str, ...] = ()  # "idle" or "busy"
-    utilisation: tuple[float | None, ...] = ()  # percent
+    utilization: tuple[float | None, ...] = ()  # percent
     lag: float = 0.0  # seconds by which the figures trail; a judgment leaves out as much of the start of each phase
     problem: str = ""  # why the sampling ended early or never began; empty if all went well
 
@@ -119,7 +119,7 @@ class Samples:
         """Return the values of one phase that count: known, and after the lag (at most half of the phase).
 
         Args:
-            quantity: "utilisation" or "times".
+            quantity: "utilization" or "times".
             phase: "idle" or "busy".
         """
         entries = zip(self.times, self.phases, getattr(self, quantity), strict=True)
@@ -139,7 +139,7 @@ class Samples:
         """
         if not self.times and self.problem:
             return Usage(None, f"Cannot tell: {self.problem}.")
-        idle, busy = self.settled("utilisation", "idle"), self.settled("utilisation", "busy")
+        idle, busy = self.settled("utilization", "idle"), self.settled("utilization", "busy")
         if min(len(idle), len(busy)) < ENOUGH:
             count = f"{self.phases.count('idle')} idle and {self.phases.count('busy')} busy samples"
             return Usage(None, f"Cannot tell: {count} are too few{': ' + self.problem if self.problem else ''}.")
@@ -149,10 +149,10 @@ class Samples:
             for (low, middle, high), values in zip(quartiles, (idle, busy), strict=True)
         )
         if quartiles[1][0] - quartiles[0][2] > LEAST_GAP:
-            return Usage(True, f"Used: utilisation rose from {before} to {after}, says {self.source}.")
+            return Usage(True, f"Used: utilization rose from {before} to {after}, says {self.source}.")
         return Usage(
             False,
-            f"Not shown: utilisation was {before} idle and {after} while it ran, says {self.source}; "
+            f"Not shown: utilization was {before} idle and {after} while it ran, says {self.source}; "
             "the two overlap, or lie too close together to mean anything.",
         )
 

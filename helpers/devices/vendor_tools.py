@@ -34,7 +34,7 @@ class Monitor:
     lag: float = 0.0  # seconds by which its figures trail what happens
 
     def read(self) -> float | None:
-        """Look once, and return the utilisation in percent; None where the tool does not tell it. Raises NoReading."""
+        """Look once, and return the utilization in percent; None where the tool does not tell it. Raises NoReading."""
         raise NotImplementedError
 
 
@@ -53,7 +53,7 @@ class GpuMonitor(Monitor):
 
 
 class NvidiaSmi(GpuMonitor):
-    """nvidia-smi: utilisation, the share of the last sample period in which a kernel ran.
+    """nvidia-smi: utilization, the share of the last sample period in which a kernel ran.
 
     Fields: `nvidia-smi --help-query-gpu`. It averages over up to a second.
     """
@@ -80,7 +80,7 @@ class NvidiaSmi(GpuMonitor):
 
 
 class AmdKernel(GpuMonitor):
-    """A file of the Linux kernel's driver amdgpu: utilisation, without any tool.
+    """A file of the Linux kernel's driver amdgpu: utilization, without any tool.
 
     https://docs.kernel.org/gpu/amdgpu/thermal.html: gpu_busy_percent.
     """
@@ -107,14 +107,14 @@ class Ioreg(GpuMonitor):
 
     source = "ioreg"
     lag = 1.0
-    description = "ioreg: utilisation of the GPU by all programs"
+    description = "ioreg: utilization of the GPU by all programs"
 
     def read(self) -> float:
-        """Look once, at the first GPU that tells a utilisation among its PerformanceStatistics."""
+        """Look once, at the first GPU that tells a utilization among its PerformanceStatistics."""
         text = _run_tool(["ioreg", "-r", "-d", "1", "-w", "0", "-c", "IOAccelerator"], "it comes with macOS")
         found = re.search(r'"(?:Device Utilization %|GPU Activity\(%\))"\s*=\s*(\d+)', text)
         if not found:
-            raise NoReading("ioreg shows no accelerator with a utilisation")
+            raise NoReading("ioreg shows no accelerator with a utilization")
         return float(found[1])
 
 
@@ -214,4 +214,4 @@ def _choose_gpu(device: Device, gpus: Sequence[_Gpu], source: str) -> tuple[int,
     alike = alike or [gpu for gpu in gpus if gpu.name == device.name] or list(gpus)
     doubt = "" if len(alike) == 1 else f"; one of {len(gpus)} GPUs, it may not be the one that computes"
     index, name, _ = alike[0]
-    return index, f"{source}: utilisation of GPU {index}{f' ({name})' if name else ''}{doubt}"
+    return index, f"{source}: utilization of GPU {index} by all programs{f' ({name})' if name else ''}{doubt}"

@@ -1,4 +1,4 @@
-"""Judge a learner's kernel in OpenCL C: what it touches, then random data, awkward sizes, canaries and repeats.
+"""Judge a learner's kernel in OpenCL C: what it touches, then many numbers, awkward sizes, canaries and repeats.
 
 `checks` prints the verdict; lessons 01, 02, 06, 12 and 15 have the kernels. All of it runs in a subprocess
 (`checks.judge_in_subprocess`), because a kernel may crash or never end.
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 LOCAL_SIZE = 64
 SIZES = (1, 2, 3, 63, 64, 65, 257, 1000)  # one element, about one work-group, several, and never only multiples of one
+SEED = 20261127  # of all numbers that a judge draws
+# The smallest and the largest whole number of each round: both signs, none above 0, none below, all equal.
+RANGES = ((-99, 99), (-99, -1), (1, 99), (7, 7))
 OUTSIDE = 0x7FC0CAFE  # beyond the ends of the inputs: a float32 NaN (or an int32) that no computation makes
 # What the output holds before a run: another such NaN, and 1e-30, which any sum swallows. What keeps both is unwritten.
 FILLS = (0x7FC0BEEF, 0x0DA24260)
@@ -35,6 +38,11 @@ WHOLE_GROUPS = ((137, LOCAL_SIZE), (2, LOCAL_SIZE), (1, LOCAL_SIZE))  # elements
 SMALL_GROUPS = ((9, 4), (2, 4), (1, 4), (137, LOCAL_SIZE))  # likewise: messages are easier to follow
 SHORT = 2**16  # how many indices have 16 bits
 LOOP_IN_C = "A loop in C, whose counter needs a type: `for (int k = 0; k < 3; k++) { ... }`."
+
+
+def make_generator() -> np.random.Generator:
+    """Return a generator that draws the same numbers in every judgment, also in a second opinion."""
+    return np.random.default_rng(SEED)
 
 
 def build(
@@ -59,7 +67,8 @@ def build(
         return opencl.Kernel(source, name, device, options)
     except KernelError as error:
         raise NotYet(
-            f"{error.what[0].lower()}{error.what[1:]}\n{error.why}{_explain_loops(source, about_loops)}"
+            f"{error.what[0].lower()}{error.what[1:]}\n{error.why}"
+            f"{_explain_loops(source, about_loops) or _explain_types(source, error.why)}"
         ) from None
 
 
@@ -70,6 +79,14 @@ def _explain_loops(source: str, about_loops: str) -> str:
     untyped = [name for name in counters if not re.search(rf"\b\w+[\s*]+{name}\b\s*[=;,]", code)]
     if untyped or re.search(r"\bfor\s*\(?\s*(?:int\s+)?\w+\s+in\b", code):
         return f"\n{about_loops}"
+    return ""
+
+
+def _explain_types(source: str, why: str) -> str:
+    """Return a line about types if a name that the compiler does not know is set as Python sets it; empty otherwise."""
+    for name in re.findall(r"undeclared identifier '(\w+)'", why):
+        if re.search(rf"(?m)(^|[;{{])\s*{name}\s*=[^=]", without_comments(source)):
+            return f"\nIn C a new name needs its type, as in `int {name} = ...;`."
     return ""
 
 
@@ -98,40 +115,44 @@ def judge_kernel(
     sizes: Sequence[int] = SIZES,
     traced: Sequence[tuple[int, int]] = SMALL_GROUPS,
     exercise: str = "",
+    ranges: Sequence[tuple[int, int]] = RANGES,
     before_longest: Callable[[], None] = lambda: None,
 ) -> str:
     """Judge a one-dimensional kernel whose parameters are its inputs, then the output, then `const int n`.
 
     First small launches are traced: they find loops without end, barriers that not all meet, accesses outside, races.
-    Then each size runs on fresh random data, several times; one is beyond what an index of 16 bits can reach. The
-    output lies between canaries, and the inputs between values that spoil every result.
+    Then each size runs several times, on numbers that are the same in every judgment; one is beyond what an index of
+    16 bits can reach. The output lies between canaries, and the inputs between values that spoil every result.
 
     Args:
         kernel: the learner's kernel.
         inputs: what each input parameter takes: `float[]` or `int[]`, n elements of 4 bytes.
         reference: given the same inputs, returns the right output of shape (n,), float32 or int32.
         radius: how many neighbours on each side an output depends on; messages show them.
-        sizes: the sizes n to try; two random ones are added.
+        sizes: the sizes n to try; two more are added.
         traced: elements and work-group of each traced launch; the kernel's local memory must fit the work-groups.
         exercise: where its known mistakes stand, such as "01.3"; one that shows the same as the kernel is named.
+        ranges: the smallest and the largest whole number of each round; inputs of floats alone have one round.
         before_longest: judges what the kernel did so far; a kernel that does all work in every work-item would take
             minutes at the longest size.
 
     Returns:
         What was tried, for the verdict.
     """
-    rng = np.random.default_rng()
-    whole_numbers = np.issubdtype(np.asarray(reference(*_draw_random(inputs, rng, 2))).dtype, np.integer)
+    rng, ranges = make_generator(), ranges if "int[]" in inputs else ranges[:1]
+    whole_numbers = np.issubdtype(np.asarray(reference(*_draw_inputs(inputs, rng, 2))).dtype, np.integer)
     names = expect_parameters(kernel, [*inputs, "int[]" if whole_numbers else "float[]", "int"])
     tried = sorted({*sizes, int(rng.integers(300, 3000)), int(rng.integers(SHORT + 64, SHORT + 4000))})
     unseen: list[str] = []
     try:
         for n, group in traced:
-            unseen += _judge_trace(kernel, _draw_random(inputs, rng, n), reference, n, group)
+            unseen += _judge_trace(kernel, _draw_inputs(inputs, rng, n), reference, n, group)
         for n in tried:
             if n > SHORT:
                 before_longest()
-            _judge_size(kernel, dict(zip(names, _draw_random(inputs, rng, n), strict=False)), reference, n, radius)
+            for ends in ranges:
+                given = dict(zip(names, _draw_inputs(inputs, rng, n, ends), strict=False))
+                _judge_size(kernel, given, reference, n, radius)
     except NotYet as wrong:
         same = mistakes.name_mistake(exercise, fingerprint(kernel, inputs)) if exercise else ""
         raise NotYet(f"{wrong} It is as if {same}." if same else str(wrong)) from None
@@ -185,10 +206,13 @@ def judge_accesses(kernel: opencl.Kernel) -> str:
     return counted
 
 
-def _draw_random(kinds: Sequence[str], rng: np.random.Generator, n: int) -> list[np.ndarray]:
-    """Return n random numbers for each parameter, `float[]` or `int[]`."""
+def _draw_inputs(
+    kinds: Sequence[str], rng: np.random.Generator, n: int, ends: tuple[int, int] = RANGES[0]
+) -> list[np.ndarray]:
+    """Return n random numbers for each parameter, `float[]` or `int[]`; whole ones lie between the ends."""
+    low, high = ends
     return [
-        rng.normal(size=n).astype(np.float32) if kind == "float[]" else rng.integers(-99, 100, n, np.int32)
+        rng.normal(size=n).astype(np.float32) if kind == "float[]" else rng.integers(low, high + 1, n, np.int32)
         for kind in kinds
     ]
 

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import io
 import numbers
+import re
 import subprocess
 import sys
 import threading
@@ -34,6 +35,9 @@ SIZE = 64  # rows and columns of the matrix that a learner's load multiplies: Op
 # Seconds and sizes to try: a fixed number of products that fits the first by luck does not fit the second.
 TRIED = ((0.1, SIZE), (0.4, 48))
 MIN_PRODUCTS = 10  # products; an honest load computes thousands in a tenth of a second
+# A product that also sleeps: in a tenth of a second of time there are 10 such, of processor time thousands.
+SLEEP, MOST_SLEEPS = 0.01, 200
+PRODUCT = re.compile(r"\s*(\w)(\w)\s*,\s*\2(\w)\s*(->\s*\1\3\s*)?")  # of two matrices, for np.einsum
 # A learner's `fool` must not use these.
 LIBRARIES = {
     "numpy",
@@ -76,6 +80,7 @@ def check_load(load: Callable[[np.ndarray, float], int]) -> Iterator[str]:
 
     with _watch_call(load, "load") as name:
         earlier = 0
+        _Counted.sleeps = 0
         for seconds, size in TRIED:
             matrix = _make_shift(size)
             (returned, products), took = _time_quickest(functools.partial(count_products, matrix, seconds))
@@ -83,7 +88,8 @@ def check_load(load: Callable[[np.ndarray, float], int]) -> Iterator[str]:
             if returned is ...:
                 raise checks.NotDone(f"{call} is unchanged.")
             if products < MIN_PRODUCTS:
-                raise checks.NotYet(f"{call} computed `matrix @ matrix` {products} times; expected many.")
+                counts = "The check counts products of the given matrix, not of a copy."
+                raise checks.NotYet(f"{call}: {products} products `matrix @ matrix` seen; expected many. {counts}")
             if not np.array_equal(matrix, _make_shift(size)):
                 raise checks.NotYet(f"{call} changed `matrix`, which belongs to the caller; expected it untouched.")
             if not isinstance(returned, numbers.Real) or returned != products:
@@ -93,6 +99,7 @@ def check_load(load: Callable[[np.ndarray, float], int]) -> Iterator[str]:
             if not 0.9 * seconds <= took <= seconds + LONGEST:
                 raise checks.NotYet(f"{call} lasted {took:.3g} s; expected about {seconds} s.")
             earlier = products
+        _judge_clock(load, name)
         title = f"{name}(): {products / took:,.0f} products a second"
         verdict = _judge_utilization(functools.partial(load, _make_shift(SIZE), 0.1), name, title)
     yield f"{products:,} products in {took:.1f} s: {verdict}"
@@ -115,10 +122,22 @@ def check_fool(fool: Callable[[], object]) -> Iterator[str]:
     yield f"plain Python: {verdict}"
 
 
+def _judge_clock(load: Callable[[np.ndarray, float], int], name: str) -> None:
+    """Refuse a load that looks at a clock of processor time, which stands still while a product sleeps."""
+    _Counted.sleeps = MOST_SLEEPS
+    try:
+        load(_make_shift(4), 0.1)
+    finally:
+        slept, _Counted.sleeps = MOST_SLEEPS - _Counted.sleeps, 0
+    if slept == MOST_SLEEPS:
+        raise checks.NotYet(f"{name}(matrix, 0.1) lasted too long: its clock stands still while the processor waits.")
+
+
 class _Counted(np.ndarray):
-    """A matrix that counts its products with itself, by `@`, `np.matmul`, `np.dot` or its method `dot`."""
+    """A matrix that counts its products with itself, by `@`, `dot`, or NumPy's matmul, dot or einsum."""
 
     products = 0
+    sleeps = 0  # how many of the next products sleep
 
     # NumPy's own signatures of these three have Any.
     def dot(self, *factors: Any, **options: Any) -> Any:  # noqa: ANN401
@@ -127,11 +146,16 @@ class _Counted(np.ndarray):
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401
         if func is np.dot:
             return np.matmul(*args, **kwargs)
+        if func is np.einsum and len(args) == 3 and args[1] is args[2] and PRODUCT.fullmatch(str(args[0])):
+            return np.matmul(self, self)
         return super().__array_function__(func, types, args, kwargs)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *given: Any, **options: Any) -> Any:  # noqa: ANN401
         if ufunc is np.matmul and given[0] is given[1]:
             _Counted.products += 1
+            if _Counted.sleeps:
+                _Counted.sleeps -= 1
+                time.sleep(SLEEP)
         if "out" in options:
             options["out"] = tuple(np.asarray(array) for array in options["out"])
         plain = [np.asarray(array) for array in given]  # otherwise the call below would end here again
@@ -159,7 +183,7 @@ def _judge_utilization(function: Callable[[], object], name: str, title: str) ->
     """Watch one core while a learner's function runs again and again, and draw it; NotYet if the work does not show."""
     watcher = monitor.ProcessShare(cpus=1)
     samples = _watch_one(watcher, function, 0.7, 1.0)
-    if not samples.judge_usage().used and np.median(samples.settled("utilisation", "busy") or 0) > 1:
+    if not samples.judge_usage().used and np.median(samples.settled("utilization", "busy") or 0) > 1:
         samples = _watch_one(watcher, function, 1.5, 4.0)  # a busy machine may hide the work
     draw_curves({title: samples}, "percent of one core")
     if not samples.judge_usage().used:
@@ -245,6 +269,28 @@ def watch(
     return {name: _watch_one(watcher, work, rest, busy) for name, work in works.items()}
 
 
+def watch_rates(watcher: Monitor, works: Mapping[str, Callable[[], object]], unit: str) -> dict[str, Samples]:
+    """Watch each function as `watch` does; return the samples by its name and how often it ran in each second.
+
+    Args:
+        watcher: what `monitor.find` returned.
+        works: functions by name.
+        unit: what one call of each computes, such as "products".
+    """
+    watched = {}
+    for name, work in works.items():
+        seconds: list[float] = []
+
+        def timed(work: Callable[[], object] = work, seconds: list[float] = seconds) -> None:
+            start = time.perf_counter()
+            work()
+            seconds.append(time.perf_counter() - start)
+
+        samples = _watch_one(watcher, timed, 0.7, 1.0)
+        watched[f"{name}: {len(seconds) / sum(seconds):,.0f} {unit} a second"] = samples
+    return watched
+
+
 def _watch_one(watcher: Monitor, work: Callable[[], object], rest: float, busy: float) -> Samples:
     lag = watcher.lag
     samples = monitor.watch(watcher, work, idle_seconds=rest + lag, busy_seconds=busy + 2 * lag)
@@ -254,7 +300,7 @@ def _watch_one(watcher: Monitor, work: Callable[[], object], rest: float, busy: 
         samples,
         times=samples.times + tuple(ended + second for second in afterwards.times),
         phases=samples.phases + (AFTER,) * len(afterwards.times),
-        utilisation=samples.utilisation + afterwards.utilisation,
+        utilization=samples.utilization + afterwards.utilization,
     )
 
 
@@ -270,7 +316,7 @@ def draw_curves(watched: Mapping[str, Samples], unit: str) -> None:
     with figure(7.5, 2.9, ncols=len(watched), sharey=True, squeeze=False) as (drawn, _):
         panels = drawn.axes
         for axes, (title, samples) in zip(panels, watched.items(), strict=True):
-            times, percent = np.array(samples.times), np.array(samples.utilisation, float)  # nan: unknown
+            times, percent = np.array(samples.times), np.array(samples.utilization, float)  # nan: unknown
             for phase, (color, marker, label) in looks.items():
                 now = np.array(samples.phases, str) == phase
                 axes.plot(times[now], percent[now], color=color, marker=marker, ms=4, label=label)
@@ -280,7 +326,7 @@ def draw_curves(watched: Mapping[str, Samples], unit: str) -> None:
         panels[0].set(ylabel=unit, ylim=(-5, 1.1 * highest))
         drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     words = " ".join(f"{title}: {samples.judge_usage().sentence}" for title, samples in watched.items())
-    show(drawn, f"Utilisation over time, {unit}: before, during and after the work. {words}")
+    show(drawn, f"Utilization over time, {unit}: before, during and after the work. {words}")
 
 
 # --------------------------------------------------------------------------------------------- work for any device

@@ -57,7 +57,7 @@ def judge_add(source: str) -> str:
     kernel_checks.expect_parameters(kernel, ("float[]", "float[]", "float[]"))
     for n, group in [(8, 4), (3, 1), (192, 64), (320, 64)]:  # the last is beyond an index of 8 bits
         launch = f"{n} elements, {n} work-items in groups of {group}"
-        a, b = np.random.default_rng().normal(size=(2, n)).astype(np.float32)
+        a, b = kernel_checks.make_generator().normal(size=(2, n)).astype(np.float32)
         traced = kernel_checks.record(kernel, launch, n, group, [a, b, np.full(n, np.nan, np.float32)])
         kernel_checks.expect_writes(traced, launch, kernel)
         kernel_checks.refuse_faults(traced, launch)
@@ -68,7 +68,7 @@ def judge_add(source: str) -> str:
                 raise NotYet(f"{launch}: the kernel changed its input {given}; it may only write c.")
         _compare_sums(a, b, traced.arrays[2], launch)
     n = kernel_checks.SHORT + kernel_checks.LOCAL_SIZE  # beyond what an index of 16 bits can reach
-    a, b = np.random.default_rng().normal(size=(2, n)).astype(np.float32)
+    a, b = kernel_checks.make_generator().normal(size=(2, n)).astype(np.float32)
     bits = kernel_checks.run_guarded(
         kernel, {"a": a, "b": b}, {}, n, n, kernel_checks.LOCAL_SIZE, kernel_checks.OUTSIDE
     )
@@ -123,7 +123,7 @@ def _judge_closely(kernel: opencl.Kernel, inputs: int, reference: Callable[..., 
     n, group = 137, kernel_checks.LOCAL_SIZE
     items = -(-n // group) * group
     launch = kernel_checks.describe_launch({"n": n}, [items], [group])
-    given = list(np.random.default_rng().uniform(1, 2, (inputs, n)).astype(np.float32))
+    given = list(kernel_checks.make_generator().uniform(1, 2, (inputs, n)).astype(np.float32))
     traced = kernel_checks.record(kernel, launch, items, group, [*given, np.zeros(n, np.float32), np.int32(n)])
     kernel_checks.refuse_overwork(traced, launch, most)
     kernel_checks.refuse_loops(traced, launch, ROUNDS, NO_LOOP)
@@ -271,6 +271,7 @@ def draw_units(device: cl.Device, groups: int) -> None:
     rows = [-(-units // UNITS_A_ROW) for _, units, _ in drawn_devices]
     words = []
     with figure(7.5, 1.5 + 0.36 * sum(rows), nrows=2, height_ratios=[row + 0.5 for row in rows]) as (drawn, axes):
+        drawn.suptitle("A drawing, not an observation", fontsize=10)
         for panel, (name, units, count), row in zip(axes, drawn_devices, rows, strict=True):
             _draw_unit_squares(panel, units, count)
             panel.set(xlim=(0, UNITS_A_ROW), ylim=(row, 0), xticks=[], yticks=[], aspect="equal", anchor="W")
@@ -278,7 +279,9 @@ def draw_units(device: cl.Device, groups: int) -> None:
             share = f"{fewest}" if fewest == most else f"{fewest} or {most}"
             total = f"{units} units of {count} lanes = {units * count:,} lanes" if count else f"{units} units"
             panel.set_title(f"{name}: {total}", fontsize=10)
-            panel.set_xlabel(f"{groups:,} groups, shared evenly: {share} for each unit", fontsize=10, loc="left")
+            panel.set_xlabel(
+                f"{groups:,} groups shared evenly are {share} for each unit (computed)", fontsize=10, loc="left"
+            )
             words.append(f"{name}: {total}; {groups} groups are {share} for each unit")
     show(drawn, f"A square is a compute unit, a dot in it a lane. {'. '.join(words)}.")
 

@@ -254,7 +254,7 @@ def _mark_rounds(source: str, name: str) -> tuple[str, int]:
 
 def _judge_values(kernel: opencl.Kernel, items: int, steps: int, group: int) -> None:
     """Judge all elements that a launch writes, twice on an output that held different things before."""
-    x = np.random.default_rng().uniform(-0.5, 0.2, 2 * items).astype(np.float32)
+    x = kernel_checks.make_generator().uniform(-0.5, 0.2, 2 * items).astype(np.float32)
     expected = compute_chain(x, steps)
     name = kernel.parameters[0].name
     runs = [

@@ -243,7 +243,7 @@ def judge_product(kernel: opencl.Kernel, grid: Grid, traced: Trace | None) -> st
         grid: how it is launched.
         traced: the record of a small launch, for what it could not follow; None if there is none.
     """
-    rng = np.random.default_rng()
+    rng = kernel_checks.make_generator()
     for m, n, k in SIZES:
         # Quarters: a sum is exact in any order.
         a, b = (rng.integers(-4, 5, shape).astype(np.float32) / 4 for shape in ((m, k), (k, n)))

@@ -183,7 +183,7 @@ def pack(matrix: np.ndarray, width: int) -> np.ndarray:
 def _judge_product(kernel: opencl.Kernel, block: tuple[int, int, int], size: tuple[int, int, int]) -> None:
     """Judge every element of C, twice on a C that held different things before."""
     (rows, vectors, width), (m, n, k) = block, size
-    rng = np.random.default_rng()
+    rng = kernel_checks.make_generator()
     a, b = (rng.integers(-4, 5, shape).astype(np.float32) / 4 for shape in ((m, k), (k, n)))  # sums of quarters: exact
     columns = vectors * width
     names = (parameter.name for parameter in kernel.parameters)

@@ -143,7 +143,8 @@ def _make_fusion_table(timed: Mapping[str, timing.Measurement], size: int, whose
         rows.append((way, f"{moves * size / 1e6:.0f} MB", f"{timing.duration(run.median)} ({low} to {high})", computed))
     own, gpu = next(iter(timed.values())).device, records.find_column("01b", ["kernel"]).device
     headers = ("", "read and written", "here (middle half)", f"computed: at {bandwidth:,.0f} GB/s")
-    claim = " ".join(timing.compare(*timed.values()).split())
+    apart, fused = timed.values()
+    claim = " ".join(timing.compare(apart, fused).split())
     below = [
         claim,
         f"here: {own}, {whose}.",

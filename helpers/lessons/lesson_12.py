@@ -16,7 +16,8 @@ import numpy as np
 
 from helpers import ROOT
 from helpers.devices import frameworks, opencl
-from helpers.judge import checks, kernel_checks
+from helpers.errors import WorkshopError
+from helpers.judge import checks, kernel_checks, opencl_recorder
 from helpers.judge.checks import NotDone, NotYet
 from helpers.judge.trace import Trace
 from helpers.measure.tables import Table
@@ -28,8 +29,12 @@ if TYPE_CHECKING:
 AT_ONCE = 3  # processes: each waits for its start and its compiler most of the time
 ENDLESS = 3.0  # seconds from its start; a driver that never says that a kernel runs gets four times as long
 PROGRAMS = ROOT / "helpers" / "lessons" / "programs" / "12.toml"
+CANARY = -77  # behind the end of a broken program's results
 STRETCH = ROOT / "helpers" / "lessons" / "programs" / "12-stretch.cl"  # what exercise 4 gives to the learner
 NOT_RUN = "not run here: it may crash or hang a GPU"
+
+# Numbers beyond any that stands for "no number" in a wrong kernel, such as 1,000.
+STRETCHED = (*kernel_checks.RANGES, (2_000_000_000, 2_000_000_099), (-2_000_000_099, -2_000_000_000))
 
 # ----------------------------------------------------------------------------------------- running what may go wrong
 
@@ -118,16 +123,6 @@ def make_isolated_launch(device: cl.Device, dare_gpu: bool = False) -> Callable[
     return run
 
 
-def try_launch(source: str, items: int, group: int, arguments: Sequence[object]) -> str:
-    """Run `launch` in this process, where nothing crashes or hangs; return its result or the error in one line."""
-    import pyopencl as cl
-
-    try:
-        return f"no error: {launch(source, items, group, arguments)}"
-    except (cl.Error, TypeError) as error:
-        return f"{type(error).__name__}: {str(error).splitlines()[0]}"
-
-
 def _choose_safe_device(device: cl.Device, dare_gpu: bool) -> tuple[dict[str, str] | None, str]:
     """Choose where a kernel may hang.
 
@@ -208,7 +203,7 @@ class Program:
     early: bool = field(default=False, repr=False)  # whether the host looks before the kernel has ended
 
     def name_symptom(self, outcome: str) -> str:
-        """Return what the program showed: one of SYMPTOMS, or that it was right or did not run.
+        """Return in a few words what the program showed, or that it was right or did not run.
 
         Args:
             outcome: what `describe_exit` returned for it.
@@ -223,8 +218,7 @@ class Program:
         return "no end" if "still runs" in outcome else "crash"
 
 
-SYMPTOMS = ("wrong", "dead canary", "crash", "no end")
-CAUSES = ("arguments", "barrier", "early", "guard", "race", "size", "unsigned", "unwritten")
+CAUSES = ("arguments", "barrier", "early", "guard", "race", "unsigned")
 
 
 def read_programs() -> dict[str, Program]:
@@ -256,12 +250,11 @@ def show_programs() -> None:
         print(f"given:    {program.given}\nexpected: {expected}\n")
 
 
-def run_programs(run: Callable[..., str], guesses: Mapping[str, object]) -> Table:
-    """Run each broken program in a process of its own, several at once; return what it showed beside the guess.
+def run_programs(run: Callable[..., str]) -> Table:
+    """Run each broken program in a process of its own, several at once; return what it showed.
 
     Args:
         run: what `make_isolated_launch` returned.
-        guesses: for each letter the learner's guess, one of SYMPTOMS.
     """
     every = read_programs()
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -269,10 +262,26 @@ def run_programs(run: Callable[..., str], guesses: Mapping[str, object]) -> Tabl
     rows = []
     for (letter, program), outcome in zip(every.items(), outcomes, strict=True):
         actual = textwrap.shorten(outcome, 70, placeholder=" ...")
-        rows.append((letter, guesses.get(letter) or "", program.name_symptom(outcome), actual))
+        rows.append((letter, program.name_symptom(outcome), actual))
     silent = sum(outcome.startswith("no error") for outcome in outcomes)
     below = [] if NOT_RUN in outcomes else [f"{silent} of {len(every)} programs ended without an error."]
-    return Table(rows, ("program", "your guess", "symptom", "actual"), below)
+    return Table(rows, ("program", "symptom", "actual"), below)
+
+
+def print_trace(letter: str) -> None:
+    """Print what a trace shows of a broken program: of its first two work-groups, on its arrays without the canaries.
+
+    Args:
+        letter: of the program, such as "D".
+    """
+    program = read_programs()[letter]
+    items = min(program.items, 2 * program.group)
+    arguments = [each[each != CANARY] if isinstance(each, np.ndarray) else each for each in program.arguments]
+    name = program.source.partition("void ")[2].partition("(")[0]
+    try:
+        print(opencl_recorder.record(opencl.Kernel(program.source, name), items, program.group, arguments).report())
+    except WorkshopError as stopped:
+        print(stopped)
 
 
 # ------------------------------------------------------------------------------------------------------- its checks
@@ -360,24 +369,29 @@ def _judge_program(letter: str, program: Program, cause: object) -> None:
 
 
 def stretch_groups(x: np.ndarray) -> np.ndarray:
-    """Return each element on a scale from 0, the smallest of its group of 64, to 100, the largest; all equal: 0."""
-    stretched = np.zeros_like(x)
+    """Return each element on a scale from 0, the smallest of its group of 64, to 100, the largest; all equal: 50.
+
+    Zero would not do for equal numbers: a division by 0, which C leaves undefined, gives 0 on the drivers tried.
+    """
+    stretched = np.full_like(x, 50)
     for start in range(0, len(x), kernel_checks.LOCAL_SIZE):
         group = x[start : start + kernel_checks.LOCAL_SIZE]
-        span = max(int(group.max()) - int(group.min()), 1)
-        stretched[start : start + len(group)] = 100 * (group - group.min()) // span
+        if span := int(group.max()) - int(group.min()):
+            stretched[start : start + len(group)] = 100 * (group - group.min()) // span
     return stretched
 
 
 def judge_stretch(source: str) -> str:
     """Judge the kernel that stretches each work-group to 0 to 100; called in a subprocess."""
     kernel = kernel_checks.build(source, "stretch")
-    return kernel_checks.judge_kernel(kernel, ("int[]",), stretch_groups, traced=kernel_checks.WHOLE_GROUPS)
+    return kernel_checks.judge_kernel(
+        kernel, ("int[]",), stretch_groups, traced=kernel_checks.WHOLE_GROUPS, ranges=STRETCHED
+    )
 
 
 @checks.print_verdict
 def check_stretch(source: str) -> Iterator[str]:
-    """Exercise 4: a kernel with four faults that the lesson does not name."""
+    """Exercise 4: a kernel with three faults that the lesson does not name."""
     if isinstance(source, str) and source.split() == STRETCH.read_text(encoding="utf-8").split():
         raise NotDone("this is what you were given.")
     yield checks.judge_in_subprocess(judge_stretch, source=source)

@@ -1,10 +1,10 @@
-"""Lesson 12, Break kernels on purpose: a race, drawn; sums by atomics and by a tree; a driver's own wrong loop."""
+"""Lesson 12, Break kernels on purpose: a race, drawn; a driver's own wrong loop."""
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -12,14 +12,13 @@ import numpy as np
 from helpers.devices import frameworks, opencl
 from helpers.errors import WorkshopError
 from helpers.lessons.lesson_12 import AT_ONCE, describe_exit, launch
-from helpers.measure import plots, records, timing
+from helpers.measure import plots
 from helpers.measure.tables import Table
 from helpers.running import processes
 
 RECORDED_FAULT = ("recorded, 27 November 2026: PoCL 3.1 (Debian 12), AMD EPYC", 64, 1, 64)  # a row of `try_drivers`
-STEPS = ("read", "add", "write")  # of `total[0] += 1`
 
-# ------------------------------------------------------------------------------------------------- a race, drawn
+STEPS = ("read", "add", "write")  # of `total[0] += 1`
 
 
 def follow_order(order: str) -> tuple[list[tuple[str, str]], int]:
@@ -89,62 +88,6 @@ def draw_orders(*orders: str) -> None:
     print(
         f"computed: of the {len(every)} possible orders, {lost} lose an addition; the smallest total is {min(totals)}"
     )
-
-
-# ------------------------------------------------------------------------------------------- two ways to add, timed
-
-
-def compare_sums(ways: Mapping[str, str], count: int, prediction: object, repeats: int = 13) -> Table:
-    """Time two ways to add up `count` ones, the first of them also against itself, and return a table.
-
-    If a sum is wrong, the table says so, and no time is taken. The last line claims only what `timing.is_claimable`
-    allows.
-
-    Args:
-        ways: for two labels OpenCL C with one kernel of `x` and `total`, for work-groups of 64.
-        count: how many ones, a multiple of 64.
-        prediction: the label that the learner expects to be faster.
-        repeats: runs of each.
-    """
-    import pyopencl as cl
-
-    device = opencl.pick_device()
-    context = cl.Context([device])
-    queue, flags = cl.CommandQueue(context), cl.mem_flags
-    x = cl.Buffer(context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=np.ones(count, np.int32))
-    total = cl.Buffer(context, flags.READ_WRITE, 4)
-
-    def prepare(source: str) -> Callable[[], object]:
-        kernel = opencl.build(context, source).all_kernels()[0]
-
-        def add() -> object:
-            cl.enqueue_fill_buffer(queue, total, np.zeros(1, np.int32), 0, 4)
-            return kernel(queue, (count,), (64,), x, total)
-
-        return add
-
-    runs, sums = {label: prepare(source) for label, source in ways.items()}, {}
-    for label, add in runs.items():
-        add()
-        found = np.zeros(1, np.int32)
-        cl.enqueue_copy(queue, found, total)
-        sums[label] = int(found[0])
-    if set(sums.values()) != {count}:
-        return Table(list(sums.items()), ("way", f"sum; {count:,} is right"), ("a sum is wrong: nothing was timed",))
-    first, second = ways
-    again = f"{first}, again"
-    timed = timing.measure_interleaved({**runs, again: runs[first]}, opencl.name(device), repeats, 2, on=queue)
-    for label in ways:
-        records.add_run(timed[label], amount=f"{count:,} ones", lesson="12")
-    recorded = dict(zip(ways, records.find_column("12", ways).cells, strict=True))
-    rows = []
-    for label in (first, again, second):
-        low, high = (timing.duration(quartile) for quartile in timed[label].quartiles)
-        rows.append((label, timing.duration(timed[label].median), f"{low} to {high}", recorded.get(label, "")))
-    verdict = timing.compare(timed[first], timed[second], (timed[first], timed[again]))
-    predicted = "no prediction made" if prediction is None else f"you predicted: {prediction}"
-    below = (predicted, *verdict.splitlines())
-    return Table(rows, ("way", "median", "middle half", "recorded on a GPU"), below)
 
 
 # --------------------------------------------------------------------------------------- a driver that compiles wrongly

@@ -179,7 +179,7 @@ def judge_transpose(source: str) -> str:
     """Judge the kernel of exercise 3; called in a subprocess."""
     launches = []
     for n in (64, 32, 160):
-        x = np.random.default_rng().permutation(n * n).astype(np.float32)
+        x = kernel_checks.make_generator().permutation(n * n).astype(np.float32)
         launches.append((x, x.reshape(n, n).T.reshape(-1), n, (n, n // 4)))
     recorded = _judge_launches(_build_learners(source, "transpose"), (32, 8), launches)
     lines = _judge_lines(recorded, 64 * 64, 64 * 64)

@@ -19,12 +19,9 @@ __kernel void stretch(__global const int *x, __global int *out, const int n) {
     }
     barrier(CLK_LOCAL_MEM_FENCE);  // the tree is complete
 
-    // place each number between them
+    // place each number between them; equal numbers become 50
     if (i <= n) {
         int span = high[0] - low[0];
-        if (span == 0) {
-            span = 1;
-        }
-        out[i] = (x[i] - low[0]) / span * 100;
+        out[i] = span == 0 ? 50 : 100 * (x[i] - low[0]) / span;
     }
 }
