@@ -55,12 +55,12 @@ class Fault(NamedTuple):
 
 RIGHT = Fault()
 ROW_FAULTS = {
-    "the sum was not rescaled": Fault(rescales_sum=False),
+    "the sum were not rescaled": Fault(rescales_sum=False),
     "the largest began at 0": Fault(start=0.0),
 }
 FAULTS = ROW_FAULTS | {
-    "the answer was not rescaled": Fault(rescales_answer=False),
-    "neither the sum nor the answer was rescaled": Fault(rescales_sum=False, rescales_answer=False),
+    "the answer were not rescaled": Fault(rescales_answer=False),
+    "neither the sum nor the answer were rescaled": Fault(rescales_sum=False, rescales_answer=False),
     "the division stood inside the loop": Fault(divides_inside=True),
     "scores were divided by D, not by its root": Fault(power=1),
     "scores were not divided by the root of D": Fault(power=0),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers.measure import tables, timing
+from helpers.measure import timing
 from helpers.measure.plots import figure, show
+from helpers.measure.tables import Table
 from helpers.training import transformer
 
 if TYPE_CHECKING:
@@ -18,71 +19,83 @@ HIDDEN = 10  # pieces
 GROUPS = timing.ENOUGH  # of images, for a spread
 
 
-def hide(pieces: np.ndarray, rank: np.ndarray) -> np.ndarray:
-    """Return the pieces with the HIDDEN highest-ranked of each image turned to paper.
+def choose_highest(rank: np.ndarray) -> np.ndarray:
+    """Return which pieces of each image have the HIDDEN highest ranks, bool of shape (m, 49)."""
+    chosen = np.zeros(rank.shape, bool)
+    np.put_along_axis(chosen, np.argsort(rank, axis=1)[:, -HIDDEN:], True, axis=1)
+    return chosen
+
+
+def choose_by_chance(pieces: np.ndarray, beside: np.ndarray | None = None) -> np.ndarray:
+    """Return HIDDEN pieces of each image by chance, the same ones in each call, bool of shape (m, 49).
 
     Args:
         pieces: of shape (m, 49, 16).
-        rank: a number for each piece, of shape (m, 49).
+        beside: another choice, bool of shape (m, 49): as many pieces with ink are then chosen as it has.
     """
-    hidden = pieces.copy()
-    np.put_along_axis(hidden, np.argsort(rank, axis=1)[:, -HIDDEN:, None], 0, axis=1)
-    return hidden
+    draws = np.random.default_rng(0).random(pieces.shape[:2])
+    if beside is None:
+        return choose_highest(draws)
+    chosen, has_ink = np.zeros(beside.shape, bool), pieces.any(axis=2)
+    for kind in (has_ink, ~has_ink):
+        wanted = (beside & kind).sum(axis=1, keepdims=True)
+        place = np.where(kind, draws, 2).argsort(axis=1).argsort(axis=1)
+        chosen |= kind & (place < wanted)
+    return chosen
 
 
 def count_right(
-    weights: Weights, pieces: np.ndarray, labels: np.ndarray, ranks: Mapping[str, np.ndarray], attend: Attention
+    weights: Weights, pieces: np.ndarray, labels: np.ndarray, choices: Mapping[str, np.ndarray], attend: Attention
 ) -> dict[str, np.ndarray]:
-    """Read the images with nothing hidden, then with the highest-ranked pieces hidden.
+    """Read the images with each choice of pieces turned to paper.
 
     Args:
         weights: of the network.
         pieces: of shape (m, 49, 16).
         labels: what the images show.
-        ranks: for each way to choose the pieces a number for each piece, of shape (m, 49).
+        choices: by name which pieces are hidden, bool of shape (m, 49).
         attend: computes attention.
 
     Returns:
-        For each way, "nothing" first, the percentage right in each of GROUPS groups of images.
+        For each choice the percentage right in each of GROUPS groups of images.
     """
-    shown = {"nothing": pieces} | {name: hide(pieces, rank) for name, rank in ranks.items()}
     right = {}
-    for name, each in shown.items():
-        is_right = transformer.compute(weights, each, attend).argmax(1) == labels
-        right[name] = 100 * np.array([group.mean() for group in np.array_split(is_right, GROUPS)])
+    for name, hidden in choices.items():
+        said = transformer.compute(weights, np.where(hidden[..., None], np.float32(0), pieces), attend).argmax(1)
+        right[name] = 100 * np.array([group.mean() for group in np.array_split(said == labels, GROUPS)])
     return right
 
 
-def compare_hidden(right: Mapping[str, np.ndarray], name: str, other: str) -> str:
-    """Return which of two ways to hide leaves fewer digits readable, if the spread of the groups of images allows.
+def compare_choices(right: Mapping[str, np.ndarray], name: str, other: str) -> str:
+    """Return how many points apart two choices are, or that the spread of the groups of images allows no claim.
 
     Args:
         right: what `count_right` returned.
-        name, other: of its ways.
+        name, other: of its choices.
     """
     first, second = (timing.Measurement(each, "", tuple(right[each])) for each in (name, other))
     if not timing.is_clear(first, second):
-        return f"{name} beside {other}: no claim"
+        return f"{name}, beside {other}: no claim"
     fewer = "fewer" if first.median < second.median else "more"
-    return f"{name} beside {other}: {abs(first.median - second.median):.1f} points {fewer} right"
+    return f"{name}, beside {other}: {abs(first.median - second.median):.1f} points {fewer} right"
 
 
-def tabulate_hidden(right: Mapping[str, np.ndarray], pairs: Sequence[tuple[str, str]], images: int) -> tables.Table:
-    """Return how many digits are right for each way to hide pieces, and what may be said of pairs of ways.
+def tabulate_choices(right: Mapping[str, np.ndarray], choices: Mapping[str, np.ndarray], pieces: np.ndarray) -> Table:
+    """Return how many digits are right for each choice, and what may be said of the second beside each other one.
 
     Args:
         right: what `count_right` returned.
-        pairs: of its ways.
-        images: how many were read.
+        choices: by name which pieces are hidden, bool of shape (m, 49).
+        pieces: of shape (m, 49, 16).
     """
-    rows = []
+    rows, has_ink = [], pieces.any(axis=2)
     for name, groups in right.items():
         low, high = np.percentile(groups, [25, 75])
-        rows.append((name, f"{np.median(groups):.1f} %", f"{low:.1f} to {high:.1f} %"))
-    below = [f"{images:,} images in {GROUPS} groups.", *(compare_hidden(right, *pair) for pair in pairs)]
-    return tables.Table(
-        rows, (f"{HIDDEN} of {transformer.PIECES} pieces hidden", "right, median", "middle half"), below
-    )
+        inked = (choices[name] & has_ink).sum(axis=1).mean()
+        rows.append((name, f"{inked:.1f}", f"{np.median(groups):.1f} %", f"{low:.1f} to {high:.1f} %"))
+    _, looked, *others = right
+    below = [f"{len(pieces):,} images in {GROUPS} groups.", *(compare_choices(right, looked, each) for each in others)]
+    return Table(rows, ("hidden", "of them with ink", "right, median", "middle half of the groups"), below)
 
 
 def draw_looks(images: np.ndarray, looked: np.ndarray, said: np.ndarray, title: str) -> None:

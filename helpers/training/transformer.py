@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from helpers import ROOT, training
+from helpers.errors import WorkshopError
 from helpers.training import data
 
 if TYPE_CHECKING:
@@ -193,6 +194,8 @@ def main() -> None:
     arguments = parser.parse_args()
     print(training.start())
     mnist = data.load_mnist()
+    if mnist.name == data.STAND_IN:
+        raise WorkshopError("There is no MNIST here.", "The stored weights are those of MNIST.", "See data/README.md.")
     training.seed(arguments.seed)
     model = build()
     train(model, mnist.x_train, mnist.y_train, arguments.epochs)
