@@ -346,7 +346,7 @@ def draw_pass(source: str, row: Sequence[float]) -> None:
         kernel.kernel(kernel.queue, (1,), None, x, out, np.int32(count))
         cl.enqueue_copy(kernel.queue, pair, out)
     places = np.arange(len(scores))
-    title = "When the largest grows, the sum so far shrinks by the same factor as every power in it"
+    title = "When the largest grows, the sum so far is rescaled"
     with figure(7.5, 4.2, title, nrows=2, sharex=True) as (drawn, (top, bottom)):
         top.plot(places, scores, "o", color=BLUE, label="score")
         top.step(places, found[:, 0], where="post", color=ORANGE, label="largest so far")

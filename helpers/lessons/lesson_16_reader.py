@@ -110,7 +110,7 @@ def draw_looks(images: np.ndarray, looked: np.ndarray, said: np.ndarray, title: 
     columns, side = 4, 28 // transformer.SIDE
     rows = -(-len(images) // columns)
     most = 100 * looked.max()
-    with figure(7.5, 1.9 * rows + 1, title, nrows=rows, ncols=columns, squeeze=False) as (drawn, axes):
+    with figure(7.5, 1.75 * rows + 0.6, title, nrows=rows, ncols=columns, squeeze=False) as (drawn, axes):
         for panel in axes.flat:
             panel.axis("off")
         for panel, image, shares, digit in zip(axes.flat, images, looked, said, strict=False):

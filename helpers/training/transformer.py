@@ -188,7 +188,7 @@ def _normalize(x: np.ndarray, weights: Weights, layer: str) -> np.ndarray:
 def main() -> None:
     """Train on MNIST, count the test images that the weights are right on as float16, and store them."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, default=STORED)
     arguments = parser.parse_args()
