@@ -1,17 +1,14 @@
 """Lesson 16's references, what it counts and times, and its transformer; its toml has the wrong and right kernels."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pyopencl as cl
 import pytest
 
-from helpers import ROOT
 from helpers.devices import opencl
 from helpers.judge.checks import NotYet
 from helpers.lessons import lesson_16, lesson_16_clock, lesson_16_faults, lesson_16_reader
 from helpers.measure import records, timing
+from helpers.running import processes
 from helpers.training import transformer
 
 
@@ -101,30 +98,18 @@ def test_only_a_gap_above_the_spread_of_the_groups_is_claimed():
     assert lesson_16_reader.compare_choices(right, "a", "c") == "a, beside c: no claim"
 
 
-KERAS = """
-import numpy as np
-from helpers import training
-from helpers.lessons import lesson_16_faults
-from helpers.training import transformer
-
-def attend(q, k, v):
-    return lesson_16_faults.compute_attention(q, k, v).astype(np.float32)
-
-training.start()
-model, weights = transformer.build(), transformer.load_weights()
-transformer.write_weights(model, weights)
-images = np.random.default_rng(0).integers(0, 256, (64, 28, 28), np.uint8)
-pieces = transformer.cut(images)
-assert np.abs(model.predict(pieces, verbose=0) - transformer.compute(weights, pieces, attend)).max() < 1e-3
-transformer.train(model, images, np.zeros(64, np.uint8), epochs=2)
-trained = transformer.read_weights(model)
-assert {name: array.shape for name, array in trained.items()} == {name: a.shape for name, a in weights.items()}
-assert any(np.abs(trained[name] - weights[name]).max() > 0 for name in trained)
-"""
-
-
 @pytest.mark.slow
-def test_numpy_computes_what_keras_computes_and_the_weights_come_back():
-    """In a process of its own: TensorFlow has ended one in which PyTorch and JAX were loaded."""
-    done = subprocess.run([sys.executable, "-c", KERAS], cwd=ROOT, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
+def test_numpy_computes_what_keras_computes_with_stored_and_with_trained_weights(weights):
+    images = np.random.default_rng(0).integers(0, 256, (128, 28, 28), np.uint8)
+    given = {"images": images, "labels": np.zeros(128, np.uint8), "pieces": transformer.cut(images)}
+    found = []
+    for epochs in (0, 2):
+        run = processes.run(
+            "helpers.training.transformer:use_keras", seconds=600, arguments={**given, "epochs": epochs}
+        )
+        used, numbers = run.result
+        assert np.abs(numbers - transformer.compute(used, given["pieces"], attend)).max() < 1e-3
+        assert {name: array.shape for name, array in used.items()} == {name: a.shape for name, a in weights.items()}
+        found.append(used)
+    assert all(np.array_equal(found[0][name], weights[name]) for name in weights)
+    assert any(not np.array_equal(found[1][name], weights[name]) for name in weights)
