@@ -12,6 +12,7 @@ from helpers import devices
 from helpers.devices import opencl
 from helpers.devices.host import cpu_name
 from helpers.lessons import lesson_16, lesson_16_faults
+from helpers.lessons.lesson_15_clock import describe_gain
 from helpers.measure import records, tables, timing
 
 if TYPE_CHECKING:
@@ -126,13 +127,6 @@ def measure_ways(queue: cl.CommandQueue, ways: Mapping[str, Way], n: int) -> dic
     for run in runs.values():
         records.add_run(run, amount=f"{HEADS} heads, n = {n:,}, d = {D}")
     return runs
-
-
-def describe_gain(before: timing.Measurement, after: timing.Measurement) -> str:
-    """Return how many times as fast the second measurement is, or that the spread allows no claim."""
-    if not timing.is_clear(before, after):
-        return "no claim"
-    return f"{before.median / after.median:.3g} times as fast"
 
 
 def tabulate_ways(runs: Mapping[str, timing.Measurement], n: int) -> tables.Table:
