@@ -180,9 +180,11 @@ def _refuse_accesses(traced: Trace, launch: str, kernel: opencl.Kernel) -> None:
     output = kernel.parameters[-3 if len(kernel.parameters) > 3 else -2].name
     if any(touch.array == output and touch.reads for touch in traced.touches):
         raise NotYet(f"{launch}: the kernel reads {output}. Keep what is not ready yet in variables of the work-item.")
+    own_numbers = traced.lengths[output] // len(traced.global_ids)
+    kernel_checks.refuse_overwork(traced, launch, own_numbers)
     most = max(collections.Counter(t.item for t in traced.touches if t.array == output).values(), default=0)
-    if most * len(traced.global_ids) > traced.lengths[output]:
-        raise NotYet(f"{launch}: a work-item writes {most} numbers of {output}. Write each of them once, at the end.")
+    if most > own_numbers:
+        raise NotYet(f"{launch}: a work-item writes {most} times to {output}. Write each number once, at the end.")
 
 
 def _count_reads(traced: Trace) -> dict[str, int]:
@@ -259,7 +261,8 @@ def _judge_long(kernel: opencl.Kernel) -> None:
     q, k, v = np.random.default_rng().normal(size=(3, 1, LONG, 16)).astype(np.float32)
     actual = _run(kernel, (q, k, v), False, 4).view(np.float32)
     if not np.allclose(actual, compute_attention(q[:, :4], k, v).reshape(-1), CLOSE, CLOSE):
-        raise NotYet(f"n = {LONG:,}, four queries: the answers are wrong. Does the kernel keep something for each key?")
+        why = "Does the kernel keep something for each key, or take its number of work-items for n?"
+        raise NotYet(f"n = {LONG:,}, four queries: the answers are wrong. {why}")
 
 
 @checks.print_verdict
