@@ -212,6 +212,19 @@ def record_counted_kernels() -> None:
     lesson_15_clock.note_steps(names.get("runs", {}))
 
 
+def record_attention() -> None:
+    """Note lesson 16's attention in three kernels, in one, and by the libraries that are here."""
+    import pyopencl as cl
+
+    from helpers.devices import opencl
+    from helpers.lessons import lesson_16, lesson_16_clock
+
+    _prove_devices()
+    context = cl.Context([opencl.pick_device()])
+    queue, n = cl.CommandQueue(context), workload.pick(preview=256, lab=1_024, full=4_096)
+    lesson_16_clock.measure_ways(queue, lesson_16_clock.find_ways(queue, lesson_16.ATTENTION, n), n)
+
+
 def record_limits() -> None:
     """Note lesson 01b's curves, chains, bandwidths and dots below the roof."""
     _prove_devices()
@@ -391,6 +404,7 @@ PARTS = {  # in the order of their worth
     "product": Part(record_product, 90, "02", OPENCL),
     "fast product": Part(record_fast_product, 80, "02b", OPENCL),
     "counted kernels": Part(record_counted_kernels, 60, "15", OPENCL),
+    "attention": Part(record_attention, 40, "16", OPENCL),
     "groups and copies": Part(record_groups_and_copies, 40, "01b", OPENCL),
     "limits": Part(record_limits, 40, "01b", OPENCL),
     "atomics": Part(record_atomics, 25, "12", OPENCL),

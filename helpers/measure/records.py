@@ -1,4 +1,4 @@
-"""Numbers that were recorded on another machine stand beside the learner's own: lessons 01b to 05 and 15.
+"""Numbers that were recorded on another machine stand beside the learner's own, in many lessons.
 
 A helper that measures notes its numbers; `run --record NAME` keeps the notes in data/results/NAME.json. Unless a run is
 recorded, a note does nothing.

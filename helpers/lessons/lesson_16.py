@@ -1,0 +1,360 @@
+"""Lesson 16, See attention: its kernels, its checks, and what its kernels move; `lesson_16_reader` has the network."""
+
+from __future__ import annotations
+
+import collections
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from helpers.devices import opencl
+from helpers.judge import checks, kernel_checks, opencl_recorder
+from helpers.judge.checks import NotDone, NotYet
+from helpers.judge.trace import Trace
+from helpers.lessons.lesson_16_faults import (
+    CLOSE,
+    FAULTS,
+    ROW_FAULTS,
+    Shown,
+    compute_attention,
+    compute_softmax,
+    list_rows,
+    refuse_wrong,
+)
+from helpers.measure import tables
+from helpers.measure.plots import BLUE, ORANGE, figure, show
+
+ONE_PASS = """
+__kernel void one_pass(__global const float *x, __global float *out, int n) {
+    int row = get_global_id(0);
+    float largest = -INFINITY, sum = 0;
+    for (int j = 0; j < n; j++) {
+        float score = x[row * n + j];
+        float next = fmax(largest, score);
+        sum = sum * exp(largest - next) + exp(score - next);
+        largest = next;
+    }
+    out[2 * row] = largest;
+    out[2 * row + 1] = sum;
+}
+"""
+ATTENTION = """
+#define D 16
+__kernel void attention(__global const float *q, __global const float *k, __global const float *v,
+                        __global float *out, int n, int causal) {
+    int i = get_global_id(0), head = n * get_global_id(1);
+    float query[D], answer[D], largest = -INFINITY, sum = 0;
+    for (int c = 0; c < D; c++) {
+        query[c] = q[(head + i) * D + c];
+        answer[c] = 0;
+    }
+    for (int j = 0; j < n; j++) {
+        if (causal && j > i) break;
+        float score = 0;
+        for (int c = 0; c < D; c++) score += query[c] * k[(head + j) * D + c];
+        score /= sqrt((float)D);
+        float next = fmax(largest, score), old = exp(largest - next), weight = exp(score - next);
+        sum = sum * old + weight;
+        for (int c = 0; c < D; c++) answer[c] = answer[c] * old + weight * v[(head + j) * D + c];
+        largest = next;
+    }
+    for (int c = 0; c < D; c++) out[(head + i) * D + c] = answer[c] / sum;
+}
+"""
+# Attention with its rows of scores in memory: work-items (n, n, heads), then (n, heads), then (D, n, heads).
+THREE_KERNELS = """
+#define D 16
+__kernel void scores(__global const float *q, __global const float *k, __global float *s, int n) {
+    int j = get_global_id(0), i = get_global_id(1), head = n * get_global_id(2);
+    float score = 0;
+    for (int c = 0; c < D; c++) score += q[(head + i) * D + c] * k[(head + j) * D + c];
+    s[(head + i) * n + j] = score / sqrt((float)D);
+}
+__kernel void softmax(__global float *s, int n) {
+    int row = (n * get_global_id(1) + get_global_id(0)) * n;
+    float largest = -INFINITY, sum = 0;
+    for (int j = 0; j < n; j++) largest = fmax(largest, s[row + j]);
+    for (int j = 0; j < n; j++) sum += exp(s[row + j] - largest);
+    for (int j = 0; j < n; j++) s[row + j] = exp(s[row + j] - largest) / sum;
+}
+__kernel void gather(__global const float *s, __global const float *v, __global float *out, int n) {
+    int c = get_global_id(0), i = get_global_id(1), head = n * get_global_id(2);
+    float answer = 0;
+    for (int j = 0; j < n; j++) answer += s[(head + i) * n + j] * v[(head + j) * D + c];
+    out[(head + i) * D + c] = answer;
+}
+"""
+DEPTH = re.compile(r"#define[ \t]+D[ \t]+(\d+)")
+TRACED = (2, 5, 4)  # heads, n and d of the launch whose accesses are counted: 128 of a work-item are listed
+LONG = 20_000  # keys for a few queries: no row of scores of that length fits into a work-item's own memory
+
+own: dict[str, Any] = {}  # the learner's answers that the checks called right, by name
+
+
+def choose(name: str) -> Any:  # noqa: ANN401
+    """Return the learner's answer if its check called it right, otherwise the lesson's solution, and print which.
+
+    Args:
+        name: `one_pass`, `attention` or `moved`.
+    """
+    solutions = {"one_pass": ONE_PASS, "attention": ATTENTION, "moved": compute_moved}
+    print(f"{name}: {'yours' if name in own else 'the solution of the lesson'}")
+    return own.get(name, solutions[name])
+
+
+def set_depth(source: str, depth: int) -> str:
+    """Return a kernel with another D; unchanged if it has no line `#define D` with a number."""
+    return DEPTH.sub(f"#define D {depth}", source, count=1)
+
+
+# ---------------------------------------------------------------------------------------------- its checks
+
+
+@checks.print_verdict
+def check_softmax(learner: Callable[[np.ndarray], np.ndarray]) -> Iterator[str]:
+    """Exercise 1: softmax that stays finite whatever the scores are."""
+    quiet = np.errstate(all="ignore")(learner)
+    answer = checks.answer(quiet, np.array([100, 99], np.float32), who="softmax([100, 99])")
+    if isinstance(answer, np.ndarray) and answer.dtype.kind == "f" and np.isnan(answer).all():
+        raise NotDone("softmax([100, 99]) is still nan.")
+    yield checks.judge_function(quiet, lambda scores: compute_softmax(scores).astype(np.float32), _list_scores)
+
+
+def _list_scores(rng: np.random.Generator) -> Iterator[tuple[np.ndarray]]:
+    """Yield rows of scores whose differences are exact in float32."""
+    for row in ([100, 99], [-200, -201, -203], [0], [3e4, 0, -3e4], [7, 7, 7], [-100, 0, 60], [300] * 9 + [299]):
+        yield (np.array(row, np.float32),)
+    yield (rng.integers(-40, 40, 100).astype(np.float32) / 4,)
+
+
+@checks.print_verdict
+def check_one_pass(source: str) -> Iterator[str]:
+    """Exercise 2: the largest and the sum of a row of scores, in one pass."""
+    tried = checks.judge_in_subprocess(judge_one_pass, source=source)
+    own["one_pass"] = source
+    yield tried
+
+
+def judge_one_pass(source: str) -> str:
+    """Judge the kernel of exercise 2; called in a subprocess."""
+    kernel = kernel_checks.build(source, "one_pass")
+    x, *_ = kernel_checks.expect_parameters(kernel, ("float[]", "float[]", "int"))
+    rows, n = 4, 9
+    given = [np.linspace(-3, 3, rows * n).astype(np.float32), np.zeros(2 * rows, np.float32), np.int32(n)]
+    launch = kernel_checks.describe_launch({"n": n}, [rows], [1])
+    traced = kernel_checks.record(kernel, launch, rows, 1, given)
+    _refuse_accesses(traced, launch, kernel)
+    shown = []
+    for name, row in list_rows().items():
+        scores = np.stack([row, row[::-1], row - 1])
+        given_rows = {x: scores.reshape(-1)}
+        first, second = (
+            kernel_checks.run_guarded(kernel, given_rows, {"n": len(row)}, 6, 3, 1, fill)
+            for fill in kernel_checks.FILLS
+        )
+        largest = scores.max(1).astype(float)
+        sums = np.exp(scores.astype(float) - largest[:, None]).sum(1)
+        expected = np.stack([largest, sums], 1)
+        shown.append(Shown(name, scores, np.ones((len(row), 1), np.float32), False, (first, second), expected))
+    refuse_wrong(
+        shown,
+        ROW_FAULTS,
+        lambda pass_: np.stack(pass_[:2], -1),
+        lambda at: f"row {at[0]}, the {('largest', 'sum')[at[1]]}",
+    )
+    for name, count in _count_reads(traced).items():
+        if count > n:
+            raise NotYet(
+                f"the numbers are right, but a work-item reads {count} numbers of {name} for a row of {n}; expected "
+                f"one pass, which reads each score once."
+            )
+    return f"{len(shown)} kinds of rows, each score read once, on {opencl.name(kernel.device)}"
+
+
+def _refuse_accesses(traced: Trace, launch: str, kernel: opencl.Kernel) -> None:
+    """Refuse a recorded launch that writes nothing, reaches outside, races, or reads what it writes."""
+    kernel_checks.expect_writes(traced, launch, kernel)
+    kernel_checks.refuse_faults(traced, launch)
+    output = kernel.parameters[-3 if len(kernel.parameters) > 3 else -2].name
+    if any(touch.array == output and touch.reads for touch in traced.touches):
+        raise NotYet(f"{launch}: the kernel reads {output}. Keep what is not ready yet in variables of the work-item.")
+    own_numbers = traced.lengths[output] // len(traced.global_ids)
+    kernel_checks.refuse_overwork(traced, launch, own_numbers)
+    most = max(collections.Counter(t.item for t in traced.touches if t.array == output).values(), default=0)
+    if most > own_numbers:
+        raise NotYet(f"{launch}: a work-item writes {most} times to {output}. Write each number once, at the end.")
+
+
+def _count_reads(traced: Trace) -> dict[str, int]:
+    """Return for each array how many numbers of it the busiest work-item reads."""
+    counted = collections.Counter((t.array, t.item) for t in traced.touches if t.reads and t.array in traced.lengths)
+    return {array: max(n for (name, _), n in counted.items() if name == array) for array, _ in counted}
+
+
+@checks.print_verdict
+def check_attention(source: str) -> Iterator[str]:
+    """Exercise 3: attention without a row of scores in memory, causal or not."""
+    tried = checks.judge_in_subprocess(judge_attention, source=source)
+    own["attention"] = source
+    yield tried
+
+
+def judge_attention(source: str) -> str:
+    """Judge the kernel of exercise 3, with D = 4 in the record and 16 otherwise; called in a subprocess."""
+    kernel = kernel_checks.build(source, "attention")
+    if not DEPTH.search(source):
+        raise NotYet("expected the line `#define D 16` at the top, as it was at first: the check tries another D, too.")
+    kernel_checks.expect_parameters(kernel, ["float[]"] * 4 + ["int"] * 2)
+    heads, n, d = TRACED
+    launch = kernel_checks.describe_launch({"D": d, "n": n, "causal": 0}, (n, heads), (1, 1))
+    small = kernel_checks.build(set_depth(source, d), "attention")
+    traced = kernel_checks.record(small, launch, (n, heads), (1, 1), _make_arguments(heads, n, d))
+    _refuse_accesses(traced, launch, small)
+    shown = [each for name, row in list_rows().items() for each in _run_rows(kernel, name, row)]
+    refuse_wrong(
+        shown, FAULTS, lambda pass_: pass_[2], lambda at: f"head {at[0]}, query {at[1]}, number {at[2]} of its answer"
+    )
+    for name, count in _count_reads(traced).items():
+        most = d if name == kernel.parameters[0].name else n * d
+        if count > most:
+            raise NotYet(
+                f"the answers are right, but with {launch} a work-item reads {count} numbers of {name}; {most} are "
+                "enough. Read each number once, and keep the query and the answer in the work-item's own arrays."
+            )
+    _judge_long(kernel)
+    return f"{len(shown)} launches, causal or not, each key and value read once, on {opencl.name(kernel.device)}"
+
+
+def _make_arguments(heads: int, n: int, d: int) -> list[np.ndarray | np.generic]:
+    """Return the arguments of a recorded launch: its numbers do not matter."""
+    return [*np.ones((3, heads * n * d), np.float32), np.zeros(heads * n * d, np.float32), np.int32(n), np.int32(0)]
+
+
+def _run_rows(kernel: opencl.Kernel, name: str, row: np.ndarray) -> Iterator[Shown]:
+    """Yield what attention with these scores showed: in head 0 each query has them, in head 1 they are random."""
+    rng, n, d = np.random.default_rng(), len(row), 16
+    q, k, v = rng.normal(size=(3, 2, n, d)).astype(np.float32)
+    q[0], k[0] = np.eye(d)[0], np.outer(row * np.sqrt(d), np.eye(d)[0])
+    for causal in (False, True):
+        scores = q @ k.swapaxes(1, 2)
+        first, second = (_run(kernel, (q, k, v), causal, n, fill) for fill in kernel_checks.FILLS)
+        where = f"{name}, n = {n}, causal = {int(causal)}"
+        yield Shown(where, scores, v, causal, (first, second), compute_attention(q, k, v, causal))
+
+
+def _run(
+    kernel: opencl.Kernel, given: Sequence[np.ndarray], causal: bool, queries: int, fill: int = kernel_checks.FILLS[0]
+) -> np.ndarray:
+    """Run attention between canaries for the first queries of each head; return the bits of the answers."""
+    heads, n, d = given[1].shape
+    arrays = {p.name: array.reshape(-1) for p, array in zip(kernel.parameters, given, strict=False)}
+    length = heads * queries * d
+    return kernel_checks.run_guarded(
+        kernel, arrays, {"n": n, "causal": int(causal)}, length, (queries, heads), (1, 1), fill
+    )
+
+
+def _judge_long(kernel: opencl.Kernel) -> None:
+    """Refuse a kernel that keeps a row of scores: it has room for a few, not for LONG."""
+    q, k, v = np.random.default_rng().normal(size=(3, 1, LONG, 16)).astype(np.float32)
+    actual = _run(kernel, (q, k, v), False, 4).view(np.float32)
+    if not np.allclose(actual, compute_attention(q[:, :4], k, v).reshape(-1), CLOSE, CLOSE):
+        why = "Does the kernel keep something for each key, or take its number of work-items for n?"
+        raise NotYet(f"n = {LONG:,}, four queries: the answers are wrong. {why}")
+
+
+@checks.print_verdict
+def check_moved(learner: Callable[[int, int], tuple[int, int]]) -> Iterator[str]:
+    """Exercise 4: the fewest bytes that both ways move."""
+    tried = checks.judge_function(
+        learner, compute_moved, lambda rng: [(1, 1), (49, 16), (1_024, 16), *rng.integers(2, 5_000, (5, 2)).tolist()]
+    )
+    own["moved"] = learner
+    yield tried
+
+
+# ---------------------------------------------------------------------------------------------- counted and drawn
+
+
+def compute_moved(n: int, d: int) -> tuple[int, int]:
+    """Return the fewest bytes that three kernels and one kernel move: each kernel reads and writes each number once."""
+    ends = 4 * n * d  # q, k and v are read, and the answers written
+    return 4 * (ends + 4 * n * n), 4 * ends
+
+
+def count_moved(n: int, source: str) -> tuple[int, int]:
+    """Record three kernels and one on the device, with one head and D = 4; return the bytes that they touch.
+
+    A number that a kernel touches several times counts once, and twice if it is read and written.
+
+    Args:
+        n: queries, at most 15: of a work-item 128 accesses are listed.
+        source: of the kernel `attention`.
+    """
+    d = TRACED[2]
+    q, k, v, out, n_, causal = _make_arguments(1, n, d)
+    s, three = np.zeros(n * n, np.float32), set_depth(THREE_KERNELS, d)
+    launches = {
+        "scores": ((n, n, 1), (q, k, s, n_)),
+        "softmax": ((n, 1), (s, n_)),
+        "gather": ((d, n, 1), (s, v, out, n_)),
+    }
+    touched = [_count_touched(opencl.Kernel(three, name), items, given) for name, (items, given) in launches.items()]
+    one = opencl.Kernel(set_depth(source, d), "attention")
+    return sum(touched), _count_touched(one, (n, 1), (q, k, v, out, n_, causal))
+
+
+def _count_touched(kernel: opencl.Kernel, items: tuple[int, ...], given: Sequence[np.ndarray | np.generic]) -> int:
+    traced = opencl_recorder.record(kernel, items, (1,) * len(items), given)
+    numbers = {
+        (t.array, t.index, writes)
+        for t in traced.touches
+        for writes in (True, False)
+        if (t.writes, t.reads)[not writes]
+    }
+    return 4 * len(numbers)
+
+
+def tabulate_moved(learner: Callable[[int, int], tuple[int, int]], source: str) -> tables.Table:
+    """Return the bytes of both ways for several n: counted on the device for small ones, computed for all.
+
+    Args:
+        learner: exercise 4's function.
+        source: of the kernel `attention`.
+    """
+    rows = []
+    for n, d in ((4, 4), (8, 4), (15, 4), (49, 16), (1_024, 16), (65_536, 16)):
+        counted = " and ".join(f"{count:,}" for count in count_moved(n, source)) if n < 16 else ""
+        three, one = learner(n, d)
+        rows.append((f"{n:,}", d, counted, f"{three:,}", f"{one:,}", f"{three / one:,.4g}"))
+    return tables.Table(rows, ("n", "d", "counted, bytes", "three kernels, computed", "one kernel", "times as many"))
+
+
+def draw_pass(source: str, row: Sequence[float]) -> None:
+    """Draw the largest and the sum so far along a row of scores, as the kernel of exercise 2 computes them.
+
+    Args:
+        source: of the kernel `one_pass`.
+        row: scores.
+    """
+    import pyopencl as cl
+
+    kernel, scores = opencl.Kernel(source, "one_pass"), np.asarray(row, np.float32)
+    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+    x, out = (cl.Buffer(kernel.context, flags, hostbuf=array) for array in (scores, np.zeros(2, np.float32)))
+    found = np.zeros((len(scores), 2), np.float32)
+    for count, pair in enumerate(found, 1):  # the row's beginning is a row, too
+        kernel.kernel(kernel.queue, (1,), None, x, out, np.int32(count))
+        cl.enqueue_copy(kernel.queue, pair, out)
+    places = np.arange(len(scores))
+    title = "When the largest grows, the sum so far is rescaled"
+    with figure(7.5, 4.2, title, nrows=2, sharex=True) as (drawn, (top, bottom)):
+        top.plot(places, scores, "o", color=BLUE, label="score")
+        top.step(places, found[:, 0], where="post", color=ORANGE, label="largest so far")
+        top.set(ylabel="score")
+        top.legend(loc="lower right")
+        bottom.bar(places, found[:, 1], color=BLUE)
+        bottom.set(xlabel="place in the row", ylabel="sum so far")
+    show(drawn, f"{title}. Largest so far: {found[:, 0].tolist()}. Sum so far: {found[:, 1].round(3).tolist()}.")

@@ -1,0 +1,241 @@
+"""The small transformer of lesson 16, which reads a digit in 49 pieces: built by Keras, computed by NumPy.
+
+`compute` leaves the attention to a function, so that a learner's kernel can take its place. The stored weights were
+made by `python -m helpers.training.transformer`, which makes them anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from helpers import ROOT, training
+from helpers.errors import WorkshopError
+from helpers.training import data
+
+if TYPE_CHECKING:
+    import keras
+
+    # Takes queries, keys and values, float32 of shape (rows of heads, n, d), and returns the answers, of that shape.
+    Attention = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+    # By the name of a layer and of its part, such as "layer0_query.kernel"; float32.
+    Weights = Mapping[str, np.ndarray]
+
+SIDE = 4  # pixels of a piece's side
+PIECES = (28 // SIDE) ** 2
+WIDTH, HEADS, LAYERS, HIDDEN = 64, 4, 2, 128
+DEPTH = WIDTH // HEADS  # numbers of a query, a key and a value
+EPSILON = 1e-5  # what a normalization adds to the variance
+STORED = ROOT / "data" / "reader.npz"  # weights as float16, and on how many test images they are right
+BATCH, RATE = 64, 2e-3  # images of a step; of the optimizer Adam, falling to 0 as a cosine
+
+
+def cut(images: np.ndarray) -> np.ndarray:
+    """Cut images, uint8 of shape (m, 28, 28), into pieces: float32 from 0 to 1, of shape (m, 49, 16)."""
+    side = 28 // SIDE
+    squares = images.reshape(-1, side, SIDE, side, SIDE).swapaxes(2, 3)
+    return squares.reshape(-1, PIECES, SIDE * SIDE).astype(np.float32) / 255
+
+
+# ---------------------------------------------------------------------------------------------- by Keras
+
+
+def build() -> keras.Model:
+    """Return the network: pieces of shape (49, 16) in, ten numbers out, of which the largest names the digit."""
+    from keras import Input, Model, initializers, layers
+
+    pieces = Input((PIECES, SIDE * SIDE))
+    # The bias differs from piece to piece: it tells the network where a piece lies.
+    x = layers.EinsumDense(
+        "bnc,cw->bnw",
+        (PIECES, WIDTH),
+        bias_axes="nw",
+        bias_initializer=initializers.RandomNormal(stddev=0.3),
+        name="pieces",
+    )(pieces)
+    for number in range(LAYERS):
+        x = layers.add([x, _attend(_normalize_by_keras(x, f"layer{number}_before"), f"layer{number}_")])
+        hidden = layers.Dense(HIDDEN, activation="relu", name=f"layer{number}_hidden")(
+            _normalize_by_keras(x, f"layer{number}_between")
+        )
+        x = layers.add([x, layers.Dense(WIDTH, name=f"layer{number}_back")(hidden)])
+    x = layers.GlobalAveragePooling1D()(_normalize_by_keras(x, "after"))
+    return Model(pieces, layers.Dense(10, name="digits")(x))
+
+
+def _normalize_by_keras(x: keras.KerasTensor, name: str) -> keras.KerasTensor:
+    from keras import layers
+
+    return layers.LayerNormalization(epsilon=EPSILON, name=name)(x)
+
+
+def _attend(x: keras.KerasTensor, name: str) -> keras.KerasTensor:
+    """Return what every piece gathers from all pieces, in HEADS heads side by side."""
+    from keras import layers, ops
+
+    query, key, value = (
+        layers.EinsumDense("bnw,whd->bhnd", (HEADS, PIECES, DEPTH), bias_axes="hd", name=name + part)(x)
+        for part in ("query", "key", "value")
+    )
+    scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))) / DEPTH**0.5
+    answers = ops.matmul(ops.softmax(scores), value)
+    return layers.EinsumDense("bhnd,hdw->bnw", (PIECES, WIDTH), bias_axes="w", name=name + "mix")(answers)
+
+
+def train(model: keras.Model, images: np.ndarray, labels: np.ndarray, epochs: int) -> None:
+    """Train the network, and show one line while it trains.
+
+    Args:
+        model: as `build` returns it.
+        images: uint8 of shape (m, 28, 28).
+        labels: the digit of each image.
+        epochs: how often it sees each image.
+    """
+    import keras
+
+    rate = keras.optimizers.schedules.CosineDecay(RATE, epochs * (len(images) // BATCH))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(rate), loss, metrics=["accuracy"])
+    with training.interruptible(model):
+        line = training.progress("the reader of digits")
+        model.fit(cut(images), labels, batch_size=BATCH, epochs=epochs, verbose=0, callbacks=[line])
+
+
+def read_weights(model: keras.Model) -> dict[str, np.ndarray]:
+    """Return the network's weights by name, as `compute` takes them."""
+    return {
+        f"{layer.name}.{weight.name}": np.asarray(array)
+        for layer in model.layers
+        for weight, array in zip(layer.weights, layer.get_weights(), strict=True)
+    }
+
+
+def write_weights(model: keras.Model, weights: Weights) -> None:
+    """Give the network these weights."""
+    for layer in model.layers:
+        layer.set_weights([weights[f"{layer.name}.{weight.name}"] for weight in layer.weights])
+
+
+def use_keras(
+    images: np.ndarray, labels: np.ndarray, epochs: int, pieces: np.ndarray
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Train the network, or take the stored weights if `epochs` is 0; return its weights, and what it says of pieces.
+
+    For a process without OpenCL: on Linux, with three OpenCL drivers, a process that had loaded TensorFlow ended when
+    it asked for the drivers.
+
+    Args:
+        images: uint8 of shape (m, 28, 28).
+        labels: the digit of each image.
+        epochs: how often the network sees each image.
+        pieces: of other images, float32 of shape (k, 49, 16).
+
+    Returns:
+        The weights by name, and ten numbers for each of the k images, float32.
+    """
+    device = training.start()
+    training.seed(0)
+    model = build()
+    if epochs:
+        train(model, images, labels, epochs)
+        weights = read_weights(model)
+    else:
+        weights = load_weights()
+        write_weights(model, weights)
+    print(f"{model.count_params():,} weights; Keras computes on {device}")
+    return weights, model.predict(pieces, verbose=0)
+
+
+# ---------------------------------------------------------------------------------------------- by NumPy
+
+
+def load_weights(path: Path = STORED) -> dict[str, np.ndarray]:
+    """Return stored weights by name, float32, and print on how many of MNIST's test images they were right."""
+    with np.load(path) as kept:
+        print(
+            f"stored weights, trained on MNIST before: right on {kept['right']:,} of its {kept['images']:,} test images"
+        )
+        return {name: kept[name].astype(np.float32) for name in kept.files if name not in ("right", "images")}
+
+
+def compute(weights: Weights, pieces: np.ndarray, attend: Attention) -> np.ndarray:
+    """Return what the network says of pieces, float32 of shape (m, 10), by NumPy; `attend` computes its attention.
+
+    Args:
+        weights: by name.
+        pieces: float32 of shape (m, 49, 16).
+        attend: computes attention for queries, keys and values of shape (m x heads, 49, 16).
+    """
+    x = pieces @ weights["pieces.kernel"] + weights["pieces.bias"]
+    for number in range(LAYERS):
+        x = x + _mix(weights, f"layer{number}_", attend(*list_heads(weights, x, number)))
+        normal = _normalize(x, weights, f"layer{number}_between")
+        hidden = np.maximum(_apply(normal, weights, f"layer{number}_hidden"), 0)
+        x = x + _apply(hidden, weights, f"layer{number}_back")
+    return _apply(_normalize(x, weights, "after").mean(axis=1), weights, "digits")
+
+
+def list_heads(weights: Weights, x: np.ndarray, number: int) -> list[np.ndarray]:
+    """Return the queries, keys and values of a layer, each float32 of shape (m x heads, 49, 16).
+
+    Args:
+        weights: by name.
+        x: what the layer gets, of shape (m, 49, 64).
+        number: of the layer, from 0.
+    """
+    normal = _normalize(x, weights, f"layer{number}_before")
+    heads = []
+    for part in ("query", "key", "value"):
+        kernel, bias = weights[f"layer{number}_{part}.kernel"], weights[f"layer{number}_{part}.bias"]
+        each = (normal @ kernel.reshape(WIDTH, -1)).reshape(-1, PIECES, HEADS, DEPTH).swapaxes(1, 2) + bias
+        heads.append(np.ascontiguousarray(each.reshape(-1, PIECES, DEPTH), np.float32))
+    return heads
+
+
+def _mix(weights: Weights, layer: str, answers: np.ndarray) -> np.ndarray:
+    """Return the answers of all heads, of shape (m x heads, 49, 16), put together: of shape (m, 49, 64)."""
+    rows = answers.reshape(-1, HEADS, PIECES, DEPTH).swapaxes(1, 2).reshape(-1, PIECES, WIDTH)
+    return rows @ weights[f"{layer}mix.kernel"].reshape(WIDTH, WIDTH) + weights[f"{layer}mix.bias"]
+
+
+def _apply(x: np.ndarray, weights: Weights, layer: str) -> np.ndarray:
+    return x @ weights[f"{layer}.kernel"] + weights[f"{layer}.bias"]
+
+
+def _normalize(x: np.ndarray, weights: Weights, layer: str) -> np.ndarray:
+    """Return each row with the mean 0 and the variance 1, then scaled and shifted."""
+    normal = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + EPSILON)
+    return normal * weights[f"{layer}.gamma"] + weights[f"{layer}.beta"]
+
+
+# ---------------------------------------------------------------------------------------------- the stored weights
+
+
+def main() -> None:
+    """Train on MNIST, count the test images that the weights are right on as float16, and store them."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path, default=STORED)
+    arguments = parser.parse_args()
+    print(training.start())
+    mnist = data.load_mnist()
+    if mnist.name == data.STAND_IN:
+        raise WorkshopError("There is no MNIST here.", "The stored weights are those of MNIST.", "See data/README.md.")
+    training.seed(arguments.seed)
+    model = build()
+    train(model, mnist.x_train, mnist.y_train, arguments.epochs)
+    kept = {name: array.astype(np.float16) for name, array in read_weights(model).items()}
+    write_weights(model, {name: array.astype(np.float32) for name, array in kept.items()})
+    digits = model.predict(cut(mnist.x_test), batch_size=500, verbose=0).argmax(1)
+    right = int((digits == mnist.y_test).sum())
+    np.savez_compressed(arguments.output, allow_pickle=False, **kept, right=right, images=len(digits))
+    print(f"right on {right:,} of {len(digits):,} test images; {arguments.output.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""Lesson 16's references, what it counts and times, and its transformer; its toml has the wrong and right kernels."""
+
+import numpy as np
+import pyopencl as cl
+import pytest
+
+from helpers.devices import opencl
+from helpers.judge.checks import NotYet
+from helpers.lessons import lesson_16, lesson_16_clock, lesson_16_faults, lesson_16_reader
+from helpers.measure import records, timing
+from helpers.running import processes
+from helpers.training import transformer
+
+
+@pytest.fixture(scope="module")
+def queue():
+    context = cl.Context([opencl.pick_device()])  # held: Intel's driver ends one that its queue alone holds
+    yield cl.CommandQueue(context)
+
+
+def attend(q, k, v):
+    return lesson_16_faults.compute_attention(q, k, v).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def weights():
+    return transformer.load_weights()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_pass_without_a_mistake_is_attention(causal):
+    q, k, v = np.random.default_rng(0).normal(size=(3, 2, 9, 4)).astype(np.float32)
+    *_, answer = lesson_16_faults.run_pass(q @ k.swapaxes(1, 2), v, causal)
+    assert np.allclose(answer, lesson_16_faults.compute_attention(q, k, v, causal), 1e-5, 1e-5)
+
+
+def test_a_kernel_that_leaves_out_a_number_is_told_so():
+    without_sum = lesson_16.ONE_PASS.replace("out[2 * row + 1] = sum;", "")
+    with pytest.raises(NotYet, match=r"the sum: .* never written"):
+        lesson_16.judge_one_pass(without_sum)
+
+
+@pytest.mark.parametrize("n", [1, 6, 15])
+def test_what_the_kernels_touch_is_what_the_formula_says(n):
+    assert lesson_16.count_moved(n, lesson_16.ATTENTION) == lesson_16.compute_moved(n, lesson_16.TRACED[2])
+
+
+def test_a_wrong_way_is_not_timed(queue, capsys):
+    wrong = lesson_16.ATTENTION.replace("sum * old", "sum")
+    ways = lesson_16_clock.find_ways(queue, wrong, 64)
+    assert "one kernel" not in ways and {"three kernels", "NumPy"} <= set(ways)
+    assert "one kernel: WRONG" in capsys.readouterr().out
+
+
+def test_times_are_noted_for_a_record_and_no_gap_within_the_spread_is_claimed(queue, monkeypatch, tmp_path):
+    monkeypatch.setenv(records.RECORD, str(tmp_path / "notes"))
+    monkeypatch.setattr(lesson_16_clock, "REST", 0)
+    ways = {"three kernels": lesson_16_clock.Way(lambda: None, np.asarray, "a device")}
+    lesson_16_clock.measure_ways(queue, ways, 64)
+    (note,) = records.read_notes(tmp_path / "notes", "16")
+    assert (note.label, note.device, note.runs) == ("three kernels", "a device", timing.ENOUGH)
+    slow, fast, noisy = (timing.Measurement("", "", seconds * 13) for seconds in ((2.0,), (1.0,), (0.5, 3.5)))
+    runs = {"three kernels": slow, "one kernel": fast, "NumPy": noisy}
+    gains = [row[-2:] for row in lesson_16_clock.tabulate_ways(runs, 64).rows]
+    assert gains == [("", "not recorded"), ("2 times as fast", "not recorded"), ("no claim", "not recorded")]
+
+
+def test_an_image_is_cut_into_pieces_row_by_row():
+    image = np.arange(28 * 28).reshape(1, 28, 28) % 256
+    pieces = 255 * transformer.cut(image.astype(np.uint8))
+    assert pieces.shape == (1, 49, 16)
+    assert np.allclose(pieces[0, 8], image[0, 4:8, 4:8].reshape(-1))  # row 1, column 1 of the pieces
+
+
+def test_by_chance_hides_as_many_pieces_with_ink_as_another_choice():
+    rng = np.random.default_rng(1)
+    pieces = (rng.random((20, 49, 1)) < 0.3) * np.ones(16, np.float32)
+    most = lesson_16_reader.choose_highest(rng.random((20, 49)))
+    chance = lesson_16_reader.choose_by_chance(pieces, most)
+    assert (chance.sum(1) == most.sum(1)).all() and (most.sum(1) == lesson_16_reader.HIDDEN).all()
+    has_ink = pieces.any(axis=2)
+    assert ((chance & has_ink).sum(1) == (most & has_ink).sum(1)).all() and (chance != most).any()
+
+
+def test_hidden_pieces_are_paper_to_the_network(weights):
+    pieces = np.zeros((26, 49, 16), np.float32)
+    pieces[:, :10] = 1
+    hidden = lesson_16_reader.choose_highest(np.arange(49)[::-1] + np.zeros((26, 1)))
+    paper = transformer.compute(weights, np.zeros_like(pieces), attend).argmax(1)
+    right = lesson_16_reader.count_right(weights, pieces, paper, {"the first ten": hidden}, attend)
+    assert right["the first ten"].tolist() == [100.0] * lesson_16_reader.GROUPS
+
+
+def test_only_a_gap_above_the_spread_of_the_groups_is_claimed():
+    right = {"a": np.full(13, 60.0), "b": np.full(13, 80.0), "c": np.array([40.0] * 7 + [100.0] * 6)}
+    assert lesson_16_reader.compare_choices(right, "a", "b") == "a, beside b: 20.0 points fewer right"
+    assert lesson_16_reader.compare_choices(right, "a", "c") == "a, beside c: no claim"
+
+
+@pytest.mark.slow
+def test_numpy_computes_what_keras_computes_with_stored_and_with_trained_weights(weights):
+    images = np.random.default_rng(0).integers(0, 256, (128, 28, 28), np.uint8)
+    given = {"images": images, "labels": np.zeros(128, np.uint8), "pieces": transformer.cut(images)}
+    found = []
+    for epochs in (0, 2):
+        run = processes.run(
+            "helpers.training.transformer:use_keras", seconds=600, arguments={**given, "epochs": epochs}
+        )
+        used, numbers = run.result
+        assert np.abs(numbers - transformer.compute(used, given["pieces"], attend)).max() < 1e-3
+        assert {name: array.shape for name, array in used.items()} == {name: a.shape for name, a in weights.items()}
+        found.append(used)
+    assert all(np.array_equal(found[0][name], weights[name]) for name in weights)
+    assert any(not np.array_equal(found[1][name], weights[name]) for name in weights)
