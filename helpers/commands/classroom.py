@@ -27,7 +27,7 @@ BUNDLE = BUILD / "classroom"
 STUDENTS, COURSE = "students", "course"
 # What a student needs. Neither the teacher's pages nor what holds solutions: tests and prepared answers.
 PARTS = (
-    *("LICENSE", "workshop.py", "pyproject.toml", "environment.yml", "environment-opencl.yml"),
+    *("LICENSE", "LICENSE-docs", "workshop.py", "pyproject.toml", "environment.yml", "environment-opencl.yml"),
     *("requirements", "helpers", "data", "docs"),
 )
 LEFT_OUT = ("__pycache__", ".ipynb_checkpoints", "models", "teaching.md", "teaching", "write-a-lesson.md")
