@@ -154,7 +154,7 @@ def addresses(project: Path = ROOT / "pyproject.toml") -> dict[str, str]:
 
 @functools.cache
 def release_tag(project: Path = ROOT / "pyproject.toml") -> str:
-    """Return the git tag of the latest release. Binder and Colab open it, so that a class gets what its teacher tried."""
+    """Return the latest release's git tag. Binder and Colab open it, so that a class gets what its teacher tried."""
     return f"v{tomllib.loads(text_of(project))['project']['version']}"
 
 
