@@ -215,7 +215,7 @@ def test_what_needs_the_address_is_made_from_it_or_left_out(monkeypatch):
     assert f'\nREPOSITORY = "{published["Repository"]}"  # where' in text
     monkeypatch.setattr(host, "addresses", dict)
     left = address.fill_in(text)
-    assert "](" not in left and 'REPOSITORY = ""' in left and "\nThe folder: from whoever" in left
+    assert "](" not in left and 'REPOSITORY = ""' in left and "\nGet the workshop folder" in left
 
 
 # ------------------------------------------------------------------------------------------------ Colab's first cell

@@ -24,9 +24,9 @@ def find_outdated() -> dict[Path, str]:
 def fill_in(text: str) -> str:
     """Return a page's text with the address in it; without it where the course is not published."""
     repository = host.addresses().get("Repository", "")
-    folder = "The folder: from whoever gave you these pages.\n"
+    folder = "Get the workshop folder from the person who gave you these pages.\n"
     if repository:
-        folder = f"The folder: on [the course's page]({repository}) choose *Code*, then *Download ZIP*.\n"
+        folder = f"On [the course's page]({repository}), choose *Code*, then *Download ZIP*.\n"
     text = WAYS_IN.sub(lambda _: link_ways_in(), text)
     text = FOLDER.sub(lambda _: folder, text)
     text = CELL.sub(lambda _: repository, text)
