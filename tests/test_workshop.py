@@ -713,3 +713,15 @@ def test_intel_opencl_is_installed_found_and_compiles_also_where_the_folder_is_m
     folder = folder.rename(tmp_path / "moved again")
     assert "Setting up" not in call(folder)[1]
     assert inner(folder, LIST) == "False\n"  # in a path with a space it would be listed, and fail
+
+
+@pytest.mark.parametrize(
+    ("output", "step"),
+    [
+        ([], ""),
+        (["Resolved 146 packages in 1.2s\n"], "Resolved 146 packages in 1.2s"),
+        (["Prepared 3 packages\n", "Installed 146 packages in 3.78s\n"], "compiling"),
+    ],
+)
+def test_the_silent_minute_after_uv_has_installed_has_a_name(output, step):
+    assert tools.name_step(output).startswith(step)

@@ -42,15 +42,47 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to `parser`."""
     which = "a number such as 01, or a name; all by default"
     parser.add_argument("lessons", nargs="*", metavar="LESSON", help=which)
+    parser.add_argument(
+        "--reports", metavar="FOLDER", type=Path, help="instead: a table of the learners' doctor reports in this folder"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the bundle and return 0."""
+    """Write the bundle, or print a table of reports, and return 0."""
+    if args.reports:
+        print(summarize_reports(args.reports))
+        return 0
     paths = lesson_files.find(args.lessons)
     write_bundle(paths, BUNDLE)
     print(f"{short(BUNDLE)}: {_count_lessons(paths)}, without solutions.")
     print(f"For each student: {STUDENTS}.zip. For nbgrader: the folder {COURSE}. How to go on: README.md.")
     return 0
+
+
+def summarize_reports(folder: Path) -> str:
+    """Return a table of the texts that `doctor --report` wrote: learner, verdict, what is wrong, GPUs that compute.
+
+    Raises:
+        WorkshopError: there is no report in `folder`.
+    """
+    from tabulate import tabulate
+
+    rows = []
+    for path in sorted(folder.glob("*.txt")):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        verdict = re.search(r"^The workshop (can.*?)\.$", text, re.MULTILINE)
+        problems = re.findall(r"^(?:STOPS|LIMITS)[A-Z ]*: (.*?)(?=\n  |\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
+        gpus = re.findall(r"^\s+(.*\bGPU\)): right", text, re.MULTILINE)
+        if verdict:
+            rows.append((path.stem.removeprefix("report-"), verdict[1], "\n".join(problems), "\n".join(gpus) or "none"))
+    if not rows:
+        raise WorkshopError(
+            f"{short(folder)} holds no report.",
+            "A report is a .txt file that `python3 workshop.py doctor --report report-NAME.txt` wrote.",
+            "Put the learners' reports into one folder, and name that folder.",
+        )
+    headers = ("learner", "verdict", "what is wrong", "GPU that computes")
+    return tabulate(rows, headers, tablefmt="grid", maxcolwidths=[None, 26, 44, 30])
 
 
 def write_bundle(paths: Iterable[Path], folder: Path) -> None:

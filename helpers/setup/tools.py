@@ -101,7 +101,7 @@ def run(title: str, command: Iterable[str | Path]) -> None:
         while reader.is_alive():
             reader.join(0.2)
             if moving:
-                line = f"  {title} ... {time.monotonic() - began:.0f} s   {output[-1].strip() if output else ''}"
+                line = f"  {title} ... {time.monotonic() - began:.0f} s   {name_step(output)}"
                 print("\r" + line[:width].ljust(width), end="", flush=True)
         status = process.wait()
     except BaseException:
@@ -116,6 +116,12 @@ def run(title: str, command: Iterable[str | Path]) -> None:
             step += advise_certificates("".join(output), clean_environment())
         step += ", then repeat the same command; what was downloaded is kept."
         raise WorkshopError(f"{title} failed.", shorten(output) or f"exit status {status}", step)
+
+
+def name_step(output: Sequence[str]) -> str:
+    """Return what a tool is doing: its latest line, or what uv does silently after it has installed the packages."""
+    latest = output[-1].strip() if output else ""
+    return "compiling the packages to bytecode, about a minute" if latest.startswith("Installed ") else latest
 
 
 def advise_certificates(said: str, environment: Mapping[str, str]) -> str:
