@@ -210,3 +210,19 @@ def test_the_exam_prints_its_questions_and_no_answer(opened, site):
     answers = opened.locator("details").all()
     assert len(answers) == opened.locator("section section section > h3").count() > 10
     assert not any(answer.is_visible() for answer in answers)
+
+
+@needs_sphinx
+@pytest.mark.parametrize("opened", [("front", "light", "desktop")], indirect=True)
+def test_the_address_of_one_script_prints_that_script_alone(opened, site):
+    opened.goto((site / "docs" / "teaching" / "lessons.html").as_uri() + "#check-your-setup")
+    opened.emulate_media(media="print")
+    shown = [section.get_attribute("id") for section in opened.locator("section section").all() if section.is_visible()]
+    assert shown == ["check-your-setup"]
+
+
+@needs_sphinx
+@pytest.mark.parametrize("opened", [("lesson", "light", "phone")], indirect=True)
+def test_the_head_of_a_lesson_fits_a_phone(opened):
+    head = opened.locator("article table").first
+    assert head.evaluate("table => table.scrollWidth <= table.parentElement.clientWidth")
