@@ -178,6 +178,6 @@ def test_the_reports_of_a_class_become_one_table(tmp_path, capsys):
 
 
 def test_a_folder_without_reports_says_what_a_report_is(tmp_path):
-    with pytest.raises(WorkshopError, match="holds no report") as refused:
+    with pytest.raises(WorkshopError, match="contains no report") as refused:
         classroom.summarize_reports(tmp_path)
     assert "doctor --report" in str(refused.value)

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     paths = lesson_files.find(args.lessons)
     write_bundle(paths, BUNDLE)
     print(f"{short(BUNDLE)}: {_count_lessons(paths)}, without solutions.")
-    print(f"For each student: {STUDENTS}.zip. For nbgrader: the folder {COURSE}. How to go on: README.md.")
+    print(f"Give each student {STUDENTS}.zip. The folder {COURSE} is for nbgrader. README.md says how to go on.")
     return 0
 
 
@@ -77,8 +77,8 @@ def summarize_reports(folder: Path) -> str:
             rows.append((path.stem.removeprefix("report-"), verdict[1], "\n".join(problems), "\n".join(gpus) or "none"))
     if not rows:
         raise WorkshopError(
-            f"{short(folder)} holds no report.",
-            "A report is a .txt file that `python3 workshop.py doctor --report report-NAME.txt` wrote.",
+            f"{short(folder)} contains no report.",
+            "A report is a .txt file that `python3 workshop.py doctor --report report-NAME.txt` writes.",
             "Put the learners' reports into one folder, and name that folder.",
         )
     headers = ("learner", "verdict", "what is wrong", "GPU that computes")
@@ -95,9 +95,9 @@ def write_bundle(paths: Iterable[Path], folder: Path) -> None:
 
     if folder.exists():
         raise WorkshopError(
-            f"{short(folder)} is there already.",
+            f"{short(folder)} already exists.",
             "It may be an earlier bundle with your students' work and grades, so nothing in it is replaced.",
-            "Give it another name, or move it away; then repeat the command.",
+            "Rename it or move it away, then repeat the command.",
         )
     lessons = {path.stem: without_solutions(lesson_files.read(path)) for path in paths}
     titles = {stem: lesson_files.title(lesson) for stem, lesson in lessons.items()}
