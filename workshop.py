@@ -1,6 +1,6 @@
 """Set the workshop up and hand over: `python3 workshop.py lab` opens the lessons, `... test` runs the tests.
 
-This file needs Python 3.8 or newer and nothing else. helpers/setup brings uv into `.uv` and lets it install into
+This file needs only Python 3.8 or newer. helpers/setup installs uv into `.uv` and lets it install into
 `.venv` what pyproject.toml asks for, in the versions of requirements/lock.txt; then `python -m helpers COMMAND` runs
 there. While nothing has changed, nothing is installed.
 """

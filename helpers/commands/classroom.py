@@ -129,7 +129,7 @@ def write_bundle(paths: Iterable[Path], folder: Path) -> None:
 
 
 def _without_dead_links(page: Path) -> str:
-    """Return a page's text, or a notebook's, with the words alone of links to what is not handed out."""
+    """Return a page's text, or a notebook's, with only the words of links to files that students do not get."""
     text = page.read_text(encoding="utf-8")
     return LINK.sub(lambda found: found[0] if (page.parent / found[2]).exists() else found[1], text)
 
