@@ -61,11 +61,10 @@ def test_a_mistake_that_no_longer_fits_its_solution_is_named():
         mistakes.prepare({"old": ["n - 1", "n"]}, "n + 1", "lesson_01.toml, 01.2.mistakes")
 
 
-@pytest.mark.parametrize("entry", ["['n']", "['n', 'm', 'k']", "[['n', 'm'], 'k']", "[]", "7"])
-def test_an_entry_of_a_wrong_form_is_named_with_its_file(tmp_path, entry):
-    (tmp_path / "lesson_01.toml").write_text(f"[01.2.mistakes]\n'bad' = {entry}\n", encoding="utf-8")
+@pytest.mark.parametrize("entry", [["n"], ["n", "m", "k"], [["n", "m"], "k"], [["n", 7]], 7, []])
+def test_an_entry_of_a_wrong_form_is_named_with_its_file(entry):
     with pytest.raises(WorkshopError, match=r"lesson_01.toml, 01.2.mistakes, 'bad'"):
-        mistakes.read("01-add-numbers", tmp_path)
+        mistakes.prepare({"bad": entry}, "n", "lesson_01.toml, 01.2.mistakes")
 
 
 # ------------------------------------------------------------------------------------------ names of mistakes

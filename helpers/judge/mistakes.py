@@ -52,23 +52,18 @@ def read(notebook: str, folder: Path = FOLDER) -> dict[int, Prepared]:
     Args:
         notebook: its name, or the number that its name begins with, such as "01" or "01b".
         folder: holds a file for each lesson.
-
-    Raises:
-        WorkshopError: an entry replaces text by something other than ["old", "new"], or a list of such pairs.
     """
     number = re.match(r"\d\d[a-z]?", notebook)
     file = folder / f"lesson_{notebook[:2]}.toml"
     if number is None or not file.exists():
         return {}
     exercises = tomllib.loads(file.read_text(encoding="utf-8")).get(number.group(), {})
-    found = {}
-    for exercise, entries in exercises.items():
-        place = f"{file.name}, {number.group()}.{exercise}"
-        found[int(exercise)] = Prepared(entries.get("mistakes", {}), entries.get("right", {}), place)
-        for kind, answers in entries.items():
-            for name, entry in answers.items():
-                _check_form(f"{place}.{kind}, {name!r}", entry)
-    return found
+    return {
+        int(exercise): Prepared(
+            entries.get("mistakes", {}), entries.get("right", {}), f"{file.name}, {number.group()}.{exercise}"
+        )
+        for exercise, entries in exercises.items()
+    }
 
 
 def prepare(entries: Entries, solution: str, place: str = "") -> list[Answer]:
@@ -80,7 +75,7 @@ def prepare(entries: Entries, solution: str, place: str = "") -> list[Answer]:
         place: where the entries are, such as "lesson_01.toml, 01.2.right", for the message of an error.
 
     Raises:
-        WorkshopError: an entry replaces what the solution does not hold, or changes nothing.
+        WorkshopError: an entry has none of the three forms, does not fit the solution, or changes nothing.
     """
     found = []
     for name, entry in entries.items():
@@ -89,25 +84,6 @@ def prepare(entries: Entries, solution: str, place: str = "") -> list[Answer]:
         where = f"{place}, {name!r}" if place else repr(name)
         found.append(Answer(name, code if isinstance(code, str) else _replace(solution, code, where), **more))
     return found
-
-
-def _check_form(place: str, entry: object) -> None:
-    """Refuse an entry whose replacement has none of the three forms."""
-    code = entry.get("replace") if isinstance(entry, Mapping) else entry
-    if isinstance(code, str):
-        return
-    pairs = [code] if isinstance(code, list) and code and isinstance(code[0], str) else code
-    if isinstance(pairs, list) and pairs and all(_is_pair(pair) for pair in pairs):
-        return
-    raise WorkshopError(
-        f"{place}: this is no prepared answer.",
-        'It must be "the whole code", ["old", "new"], or [["old", "new"], ["old", "new"]].',
-        "Correct the entry; look for a missing quotation mark, comma or bracket.",
-    )
-
-
-def _is_pair(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(isinstance(text, str) for text in value)
 
 
 def name_mistake(exercise: str, shown: str) -> str:
@@ -126,9 +102,12 @@ def name_mistake(exercise: str, shown: str) -> str:
     return same[0] if len(same) == 1 else ""
 
 
-def _replace(solution: str, pairs: list, where: str) -> str:
+def _replace(solution: str, pairs: object, where: str) -> str:
     code = solution
-    for old, new in [pairs] if isinstance(pairs[0], str) else pairs:
+    for pair in pairs if isinstance(pairs, list) and all(isinstance(pair, list) for pair in pairs) else [pairs]:
+        if not isinstance(pair, list) or [type(text) for text in pair] != [str, str]:
+            raise WorkshopError(f'{where}: {pair!r} is neither the whole code as "..." nor a pair ["old", "new"].')
+        old, new = pair
         if old not in code:
             raise WorkshopError(f"{where}: the solution does not contain {old!r}, which this answer replaces.")
         code = code.replace(old, new)
