@@ -1,6 +1,6 @@
 """Set the workshop up and hand over: `python3 workshop.py lab` opens the lessons, `... test` runs the tests.
 
-This file needs Python 3.8 or newer and nothing else. helpers/setup brings uv into `.uv` and lets it install into
+This file needs only Python 3.8 or newer. helpers/setup installs uv into `.uv` and lets it install into
 `.venv` what pyproject.toml asks for, in the versions of requirements/lock.txt; then `python -m helpers COMMAND` runs
 there. While nothing has changed, nothing is installed.
 """
@@ -31,7 +31,7 @@ if sys.version_info >= (3, 8):
         from helpers.setup import environment, families, tools
     except ImportError as problem:
         print(
-            f"The workshop is incomplete: {problem}.\nNext: Get the whole folder, not this file alone.", file=sys.stderr
+            f"The workshop is incomplete: {problem}.\nNext: Get the whole folder, not only this file.", file=sys.stderr
         )
         sys.exit(2)
 CALL = "py workshop.py" if WINDOWS else "python3 workshop.py"
@@ -39,7 +39,7 @@ EXTRAS = {
     "torch": "PyTorch",
     "openvino": "Intel's runtime for trained networks, about 60 MB",
     "tinygrad": "a framework that writes its OpenCL itself, 3 MB",
-    "intel-opencl": "Intel's OpenCL for processors, 0.3 GB, Intel's license; added by itself on Linux and Windows",
+    "intel-opencl": "Intel's OpenCL for CPUs, 0.3 GB, Intel's license; added by default on Linux and Windows",
 }
 NEED_TOOLS = ("test", "store", "lint", "book")  # the commands for those who change the course
 
@@ -47,7 +47,7 @@ NEED_TOOLS = ("test", "store", "lint", "book")  # the commands for those who cha
 def main(arguments: Sequence[str]) -> int:
     """Set up what the command needs, run it, and return its exit status."""
     if sys.version_info < (3, 8):
-        print("The set-up needs Python 3.8 or newer; this one is {}.{}.".format(*sys.version_info), file=sys.stderr)
+        print("The setup needs Python 3.8 or later; this is Python {}.{}.".format(*sys.version_info), file=sys.stderr)
         print("Why:  The lessons need Python 3.11 to 3.13.\nNext: Install Python 3.12.", file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that no tool is left running alone
@@ -65,12 +65,12 @@ def main(arguments: Sequence[str]) -> int:
         print(problem, file=sys.stderr)
         return 2
     except OSError as error:
-        step = "Stop what runs here (JupyterLab?; where .venv is activated type: deactivate), make room on the disk,"
-        step += " or copy the folder elsewhere; then repeat."
-        print(WorkshopError("The set-up cannot work in this folder.", str(error), step), file=sys.stderr)
+        step = "Stop programs that use this folder, such as JupyterLab, type `deactivate` where .venv is active, free"
+        step += " some disk space, or copy the folder elsewhere. Then repeat the command."
+        print(WorkshopError("The setup cannot work in this folder.", str(error), step), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("\nInterrupted. The same command goes on from here.", file=sys.stderr)
+        print("\nInterrupted. Run the same command to continue.", file=sys.stderr)
         return 130
 
 
@@ -82,7 +82,7 @@ def own_options(above: Optional[str] = None) -> argparse.ArgumentParser:
     parser.add_argument("--accel", choices=[*families.FAMILIES, "rocm"], help="packages for this accelerator")
     extras = "add " + ", or ".join(f"{name} ({what})" for name, what in EXTRAS.items())
     parser.add_argument("--with", dest="extras", choices=list(EXTRAS), action="append", default=[], help=extras)
-    less = "leave out what is added by itself: OpenCL then comes from PoCL (Linux), or a driver that you have"
+    less = "leave out a package that is added by default; OpenCL then comes from PoCL (Linux) or a driver that you have"
     parser.add_argument("--without", choices=[families.INTEL_OPENCL], action="append", default=[], help=less)
     return parser
 
@@ -98,11 +98,11 @@ def set_up(options: argparse.Namespace, command: str) -> None:
             return
         began = time.monotonic()
         size = families.describe_download(wanted.family, wanted.extras)
-        first = f"Setting up: this takes some minutes once, and downloads about {size}."
+        first = f"Setting up. This takes some minutes, only once, and downloads about {size}."
         print("Setting up." if stood else first, flush=True)
         if families.INTEL_OPENCL in wanted.extras and not (stood and families.INTEL_OPENCL in stood.extras):
-            print("Intel's OpenCL is among it: by installing it you accept Intel's license,", flush=True)
-            print(f"{families.INTEL_LICENSE}\n(--without {families.INTEL_OPENCL} leaves it out).", flush=True)
+            print("This includes Intel's OpenCL. By installing it, you accept Intel's license,", flush=True)
+            print(f"{families.INTEL_LICENSE}\n(to leave it out, use --without {families.INTEL_OPENCL}).", flush=True)
         tools.bring_uv()
         # What was there before must not be lost where something new cannot be had.
         held = tuple(name for name in wanted.extras if name in (stood.extras if stood else (families.INTEL_OPENCL,)))
@@ -113,9 +113,9 @@ def set_up(options: argparse.Namespace, command: str) -> None:
             environment.repair()
             standing = environment.read()
             if standing and environment.is_built(standing):
-                raise WorkshopError(f"{problem}\n      The lessons open without it, too: {CALL} lab") from None
+                raise WorkshopError(f"{problem}\n      The lessons also open without it: {CALL} lab") from None
             raise
-        print(f"Set-up finished after {time.monotonic() - began:.0f} s.", flush=True)
+        print(f"Setup finished after {time.monotonic() - began:.0f} s.", flush=True)
     suggestion = families.suggest_gpu(wanted.family)
     if suggestion and not options.accel:
         print(suggestion, flush=True)
@@ -148,7 +148,7 @@ def only_one() -> Generator[None, None, None]:
             if take(file):
                 break
             if not attempt:
-                print("Another call is installing here; waiting for it.", flush=True)
+                print("Another command is installing in this folder; waiting for it.", flush=True)
             time.sleep(0.2)
         yield
 

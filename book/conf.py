@@ -1,5 +1,11 @@
 """Sphinx's settings for `python3 workshop.py book`; helpers/commands/book.py prepares the pages and calls it."""
 
+import tomllib
+from pathlib import Path
+
+PYPROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+release = PYPROJECT["version"]
 project = "Any GPU workshop"
 language = "en"
 extensions = ["myst_nb", "sphinx.ext.githubpages"]
@@ -14,6 +20,9 @@ myst_heading_anchors = 6  # named as GitHub names them
 myst_enable_extensions = ["attrs_inline"]  # [text](target){.class}
 
 html_title = project
+html_baseurl = PYPROJECT.get("urls", {}).get("Book", "")  # each page then names its one address
+html_context = {"repository": PYPROJECT.get("urls", {}).get("Repository", "").rstrip("/")}
+html_last_updated_fmt = "%d %B %Y"
 html_theme = "pydata_sphinx_theme"
 html_theme_options = {
     "navbar_center": [],  # every page stands in the sidebar
@@ -21,7 +30,8 @@ html_theme_options = {
     "back_to_top_button": False,
     "show_prev_next": False,  # each lesson ends with its own next
     "secondary_sidebar_items": ["page-toc"],
-    "footer_start": ["sphinx-version"],
+    "footer_start": ["edition"],
+    "footer_end": [],
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }

@@ -26,13 +26,13 @@ class Variable(NamedTuple):
 
 TABLE = {
     PROFILE: Variable("how much work a lesson does: `preview`, `lab`, or `full` (a fast GPU)", "`lab`", "you"),
-    MNIST: Variable("a path to `mnist.npz`, where the download is not possible", "a download", "you"),
+    MNIST: Variable("a path to `mnist.npz`, if it cannot be downloaded", "a download", "you"),
     OPEN_SERVERS: Variable("`1`: lesson 09 starts servers that others can reach", "no", "you"),
-    PATIENCE: Variable("how many times longer lesson 09's runs may take, on a busy machine", "`1`", "you"),
+    PATIENCE: Variable("how many times longer lesson 09's runs may take on a busy machine", "`1`", "you"),
     GRADE: Variable("`1`: a wrong or untouched exercise raises an error", "no", "`run --grade`"),
     WHOLE: Variable("`1`: a lesson trains every epoch, however long it takes", "no", "`store`"),
-    OPENCL_PROOFS: Variable("what each OpenCL device was found to compute", "none", "a check"),
-    RECORD: Variable("the file to which lessons add the numbers that they measured", "none", "`run --record`"),
+    OPENCL_PROOFS: Variable("whether each OpenCL device was found to compute right", "none", "a check"),
+    RECORD: Variable("the file to which lessons add the numbers that they measure", "none", "`run --record`"),
     KEY: Variable("the secret by which the processes of one run know each other", "none", "lesson 09"),
-    JUDGE_IN_SAME_PROCESS: Variable("`1`: kernels are judged without a process of their own", "no", "tests alone"),
+    JUDGE_IN_SAME_PROCESS: Variable("`1`: kernels are judged in the learner's process", "no", "tests"),
 }

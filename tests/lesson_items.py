@@ -152,14 +152,14 @@ def plan_attempts(exercise, prepared):
     """
     number = exercise.number
     prepared = prepared or mistakes.Prepared({}, {})
-    wrong = mistakes.prepare(prepared.mistakes, exercise.solution)
+    wrong = mistakes.prepare(prepared.mistakes, exercise.solution, f"{prepared.place}.mistakes")
     attempts = [Attempt(number, mistakes.Answer(UNTOUCHED, exercise.starter), "not done yet", is_quick=True)]
     for place, answer in enumerate(wrong):
         attempts.append(Attempt(number, answer, "not yet", is_quick=place == 0))
     if number == 1:
         for answer in itertools.islice(wrong, 1):
             attempts.append(Attempt(number, answer, "not yet", is_graded=False, is_quick=True))
-    for answer in mistakes.prepare(prepared.right, exercise.solution):
+    for answer in mistakes.prepare(prepared.right, exercise.solution, f"{prepared.place}.right"):
         attempts.append(Attempt(number, answer, "right"))
     return [*attempts, Attempt(number, mistakes.Answer(SOLUTION, exercise.solution), "right", is_quick=True)]
 

@@ -16,7 +16,7 @@ PICTURES = browser.PICTURES / "book"
 LESSON = "notebooks/01-add-vectors-with-opencl.html"
 LOOKED_AT = {"front": "index.html", "lesson": LESSON, "platform": "docs/platforms.html"}
 SIZES = {"desktop": (1400, 900), "phone": (360, 740)}
-BINDER = "https://mybinder.org/v2/gh/some-one/course/HEAD?urlpath=lab/tree/my-lessons/{}"
+BINDER = "https://mybinder.org/v2/gh/some-one/course/v0.1.0?urlpath=lab/tree/my-lessons/{}"
 needs_sphinx = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("sphinx", "myst_nb", "pydata_sphinx_theme")),
     reason="what builds the book is not installed: python3 workshop.py book",
@@ -41,7 +41,9 @@ def test_every_lesson_and_every_page_stands_once_in_the_contents(prepared):
     assert sorted(names) == sorted(written - {"index"})
     docs = {path.relative_to(ROOT).with_suffix("").as_posix() for path in ROOT.glob("docs/**/*.md")}
     lessons = [f"notebooks/{path.stem}" for path in lesson_files.every()]
-    assert docs <= written and names[: len(lessons) + 1] == ["docs/start", *lessons]
+    first = names.index(lessons[0])
+    assert docs <= written and names[first : first + len(lessons)] == lessons
+    assert names[0] == "docs/start" and "docs/teaching" in names[:first]
     assert all((folder / file.relative_to(ROOT)).read_bytes() == file.read_bytes() for file in shipped)
 
 
@@ -208,3 +210,19 @@ def test_the_exam_prints_its_questions_and_no_answer(opened, site):
     answers = opened.locator("details").all()
     assert len(answers) == opened.locator("section section section > h3").count() > 10
     assert not any(answer.is_visible() for answer in answers)
+
+
+@needs_sphinx
+@pytest.mark.parametrize("opened", [("front", "light", "desktop")], indirect=True)
+def test_the_address_of_one_script_prints_that_script_alone(opened, site):
+    opened.goto((site / "docs" / "teaching" / "lessons.html").as_uri() + "#check-your-setup")
+    opened.emulate_media(media="print")
+    shown = [section.get_attribute("id") for section in opened.locator("section section").all() if section.is_visible()]
+    assert shown == ["check-your-setup"]
+
+
+@needs_sphinx
+@pytest.mark.parametrize("opened", [("lesson", "light", "phone")], indirect=True)
+def test_the_head_of_a_lesson_fits_a_phone(opened):
+    head = opened.locator("article table").first
+    assert head.evaluate("table => table.scrollWidth <= table.parentElement.clientWidth")

@@ -192,6 +192,7 @@ def draw_a_one(tab, field):
 
 def test_the_taster_adds_and_multiplies_on_the_device_that_it_names(opened):
     assert "swiftshader is software" in opened.locator("#found").inner_text()
+    assert "GPU" not in opened.locator("h1").inner_text()
     assert "--enable-unsafe-webgpu" in opened.locator("#facts").inner_text()  # what to do if there is a GPU
     assert opened.locator("#sums").inner_text().startswith("Right: all 1,000,000 sums")
     opened.locator("#multiply").click()

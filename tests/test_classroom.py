@@ -14,6 +14,8 @@ from helpers import ROOT
 from helpers.__main__ import main
 from helpers.commands import classroom, execute, lesson_files
 from helpers.devices import host
+from helpers.doctor import findings as findings_of
+from helpers.doctor import terminal
 from helpers.errors import WorkshopError
 
 LESSONS = lesson_files.every()
@@ -140,3 +142,42 @@ def test_the_hubs_configuration_of_the_guide_keeps_its_safety_lines(monkeypatch)
     assert c.Spawner.default_url.endswith(f"/my-lessons/{host.FIRST_LESSON}")
     (culler,) = c.JupyterHub.services
     assert "jupyterhub_idle_culler" in culler["command"]
+
+
+# ------------------------------------------------------------------------------------------------ thirty reports
+
+
+def write_report(folder, name, severities, gpus=()):
+    """Write a report as the doctor does, of a made-up machine."""
+    problem = (
+        "a sentence that is so long that the doctor breaks it into two lines, because it has over a hundred letters"
+    )
+    findings = terminal.Findings(
+        findings_of.Finding(f"x-{word}", word, f"{word}: {problem}", "y", "z") for word in severities
+    )
+    devices = "".join(f"    {gpu} (OpenCL, GPU): right\n" for gpu in gpus)
+    (folder / f"report-{name}.txt").write_text(
+        terminal.report(findings) + f"\n\nThis machine:\n{devices}", encoding="utf-8"
+    )
+
+
+def test_the_reports_of_a_class_become_one_table(tmp_path, capsys):
+    write_report(tmp_path, "ANNA", [], ["RTX 4060"])
+    write_report(tmp_path, "BOB", ["stops", "note"])
+    write_report(tmp_path, "CY", ["limits"], ["Iris Xe", "Arc A370M"])
+    (tmp_path / "shopping.txt").write_text("milk", encoding="utf-8")
+    assert main(["classroom", "--reports", str(tmp_path)]) == 0
+    table = capsys.readouterr().out
+    anna, bob, cy = (table.split(f"| {name} ")[1].split("+---")[0] for name in ("ANNA", "BOB", "CY"))
+    assert "can run here" in anna and "RTX 4060" in anna and ":" not in anna
+    assert (
+        "cannot run here yet" in bob and "stops:" in bob and "hundred" in bob and "note:" not in bob and "none" in bob
+    )
+    assert "with limits" in cy and "limits:" in cy and "Iris Xe" in cy and "Arc A370M" in cy
+    assert "milk" not in table
+
+
+def test_a_folder_without_reports_says_what_a_report_is(tmp_path):
+    with pytest.raises(WorkshopError, match="contains no report") as refused:
+        classroom.summarize_reports(tmp_path)
+    assert "doctor --report" in str(refused.value)

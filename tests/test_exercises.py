@@ -57,8 +57,14 @@ def test_a_lesson_without_a_file_has_no_prepared_answers(tmp_path):
 
 
 def test_a_mistake_that_no_longer_fits_its_solution_is_named():
-    with pytest.raises(WorkshopError, match="holds no 'n - 1'"):
-        mistakes.prepare({"old": ["n - 1", "n"]}, "n + 1")
+    with pytest.raises(WorkshopError, match=r"lesson_01.toml, 01.2.mistakes, 'old': .*'n - 1'"):
+        mistakes.prepare({"old": ["n - 1", "n"]}, "n + 1", "lesson_01.toml, 01.2.mistakes")
+
+
+@pytest.mark.parametrize("entry", [["n"], ["n", "m", "k"], [["n", "m"], "k"], [["n", 7]], 7, []])
+def test_an_entry_of_a_wrong_form_is_named_with_its_file(entry):
+    with pytest.raises(WorkshopError, match=r"lesson_01.toml, 01.2.mistakes, 'bad'"):
+        mistakes.prepare({"bad": entry}, "n", "lesson_01.toml, 01.2.mistakes")
 
 
 # ------------------------------------------------------------------------------------------ names of mistakes

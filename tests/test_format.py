@@ -92,7 +92,7 @@ def test_the_good_lesson_has_no_problem(tmp_path):
         (lambda n: n.cells[EXERCISE].update(cell_type="markdown"), "change the kind"),
         (cell(EXERCISE + 1, "Think."), "no hint"),
         (cell(EXERCISE + 3, "```python\nx = 1\n```"), "not folded"),
-        (stdout("x" * 300_000), "300 KB is the most"),
+        (stdout("x" * 300_000), "the limit is 300 KB"),
         (cell(18, "part = next_number(3)"), "it needs 'next_number' from cell 9"),
         (cell(18, "def f():\n    return [next_number(i) for i in 'ab']"), "'next_number'"),
     ],

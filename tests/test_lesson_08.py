@@ -45,9 +45,9 @@ def test_ranks_see_nothing_but_what_is_sent_and_print_once(capsys):
 
 
 def test_who_waits_in_vain_or_names_a_rank_that_is_not_there_is_told():
-    with pytest.raises(checks.NotYet, match="rank 0 would wait for ever"):
+    with pytest.raises(checks.NotYet, match="rank 0 would wait forever"):
         messages.play(lambda rank, send, receive: receive(1) if rank == 0 else None, 2)
-    with pytest.raises(checks.NotYet, match="rank 0 wants rank 0"):
+    with pytest.raises(checks.NotYet, match="rank 0 addresses rank 0"):
         messages.play(lambda rank, send, receive: send(rank, np.zeros(1)), 2)
 
 

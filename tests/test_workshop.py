@@ -113,7 +113,7 @@ def built(tmp_path_factory):
     """The one folder that is set up from nothing, and copied by the others."""
     folder = copy(tmp_path_factory.mktemp("built") / "any gpu workshop")
     status, output = call(folder)
-    assert status == 0 and "Set-up finished" in output, output
+    assert status == 0 and "Setup finished" in output, output
     return folder
 
 
@@ -202,7 +202,7 @@ def test_workshop_alone_says_that_the_rest_is_missing(tmp_path):
 @posix
 def test_a_very_old_python_is_told_what_to_install(bare):
     status, output = call(bare, "lab", python=other_python("3.6", "3.7"))
-    assert status == 2 and "this one is 3." in output and "3.11 to 3.13" in output and "Install Python" in output
+    assert status == 2 and "this is Python 3." in output and "3.11 to 3.13" in output and "Install Python" in output
 
 
 @posix
@@ -269,7 +269,7 @@ def test_a_mac_with_an_intel_processor_gets_its_pythons_and_a_translated_one_is_
     ("says", "step"),
     [
         ("error: No solution found when resolving dependencies: tensorflow has no wheels with a matching", "platforms"),
-        ("error: No space left on device (os error 28)", "Make room"),
+        ("error: No space left on device (os error 28)", "Free some"),
         ("The filename or extension is too long. (os error 206)", "short path"),
         ("Hash mismatch for `tabulate==0.10.0`", "differs from the lock"),
         ("invalid peer certificate: UnknownIssuer", "UV_SYSTEM_CERTS"),
@@ -489,7 +489,7 @@ def test_a_folder_that_is_no_environment_is_not_deleted(place, monkeypatch):
     (environment.VENV / "thesis.txt").write_text("mine", encoding="utf-8")
     monkeypatch.setattr(tools, "run", lambda title, command: pytest.fail("installs"))
     for _ in range(2):
-        with pytest.raises(WorkshopError, match="no virtual environment"):
+        with pytest.raises(WorkshopError, match="not a virtual environment"):
             environment.build(State("cpu"))
         environment.repair()
         assert (environment.VENV / "thesis.txt").read_text(encoding="utf-8") == "mine"
@@ -517,15 +517,15 @@ def test_what_is_new_or_gone_is_added_and_the_rest_is_left(ready):
     by_hand.touch()
     before = times(ready)
     ask_for(ready, ["tabulate", "tqdm"])
-    assert "Set-up finished" in call(ready)[1]
-    assert "Set-up finished" in call(ready, "lint")[1]  # the test tools
+    assert "Setup finished" in call(ready)[1]
+    assert "Setup finished" in call(ready, "lint")[1]  # the test tools
     after = times(ready)
     assert sorted(name.split("-")[0] for name in after) == ["imagesize", "iniconfig", "tabulate", "tqdm"]
     assert before.items() <= after.items() and by_hand.exists()
     assert "Setting up" not in call(ready)[1] and times(ready) == after
     gone = next((ready / ".venv").rglob("tabulate-*.dist-info"))
     shutil.rmtree(gone)
-    assert "Set-up finished" in call(ready)[1] and gone.exists()
+    assert "Setup finished" in call(ready)[1] and gone.exists()
 
 
 @pytest.mark.slow
@@ -588,7 +588,7 @@ def test_a_full_disk_is_told_and_changes_nothing(ready, tmp_path):
     uv.write_text(f"#!/bin/sh\n{full}\n", encoding="utf-8")
     uv.chmod(0o755)
     status, output = call(ready, "lab")
-    assert status == 2 and "The disk is full" in output and "Make room" in output, output
+    assert status == 2 and "The disk is full" in output and "Free some" in output, output
     real.replace(uv)
     assert call(ready, env=offline(tmp_path)) == HANDED_OVER and times(ready) == before
 
@@ -625,13 +625,13 @@ def test_while_one_call_installs_another_opens_the_lessons_and_a_killed_one_is_w
     assert "waiting" in second.stdout.readline()
     gate.unlink()
     output, _ = second.communicate(timeout=LIMIT)
-    assert "Set-up finished" in output and extras(folder) == ["book", "test"], output
+    assert "Setup finished" in output and extras(folder) == ["book", "test"], output
     assert before.items() <= times(folder).items()
     first.stdout.close()
     (table,) = (folder / ".venv").rglob("tabulate/__init__.py")
     table.unlink()
     (folder / ".venv/unfinished").touch()  # as a kill leaves it while uv puts files in place
-    assert "Set-up finished" in call(folder)[1]
+    assert "Setup finished" in call(folder)[1]
     assert inner(folder, "import tabulate, iniconfig, helpers; print(tabulate.tabulate([]) or 'whole')") == "whole\n"
     assert [path.name for path in folder.glob(".venv*/")] == [".venv"]
 
@@ -705,7 +705,7 @@ def test_intel_opencl_is_installed_found_and_compiles_also_where_the_folder_is_m
     folder = fresh.rename(tmp_path / "workshop")  # no space in this one
     ask_for(folder, ["pyopencl"], **{"intel-opencl": ["intel-opencl-rt", "intel-cmplr-lib-rt"]})
     output = call(folder, "devices")[1]
-    assert "Set-up finished" in output and families.INTEL_LICENSE in output, output
+    assert "Setup finished" in output and families.INTEL_LICENSE in output, output
     assert inner(folder, COMPILE) == "Intel's compiler works\n"
     folder = folder.rename(tmp_path / "moved")
     assert "Setting up" not in call(folder)[1]  # it is remembered
@@ -713,3 +713,15 @@ def test_intel_opencl_is_installed_found_and_compiles_also_where_the_folder_is_m
     folder = folder.rename(tmp_path / "moved again")
     assert "Setting up" not in call(folder)[1]
     assert inner(folder, LIST) == "False\n"  # in a path with a space it would be listed, and fail
+
+
+@pytest.mark.parametrize(
+    ("output", "step"),
+    [
+        ([], ""),
+        (["Resolved 146 packages in 1.2s\n"], "Resolved 146 packages in 1.2s"),
+        (["Prepared 3 packages\n", "Installed 146 packages in 3.78s\n"], "compiling"),
+    ],
+)
+def test_the_silent_minute_after_uv_has_installed_has_a_name(output, step):
+    assert tools.name_step(output).startswith(step)

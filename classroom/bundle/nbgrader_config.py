@@ -1,4 +1,4 @@
-"""How nbgrader grades the lessons of the Any GPU workshop: it reads this file when it is called in this folder."""
+"""How nbgrader grades the lessons of the Any GPU workshop. It reads this file if it is started in this folder."""
 
 import os
 
@@ -8,11 +8,11 @@ c.CourseDirectory.course_id = "any-gpu-workshop"
 # These lessons come without solutions. nbgrader would replace the starters, too, by `raise NotImplementedError()`.
 c.ClearSolutions.enabled = False
 
-# Seconds. A cell that takes longer, such as an endless loop, is stopped and gets 0 points; the next cells still run.
+# In seconds. A cell that runs longer, such as an endless loop, is stopped and gets 0 points; the next cells still run.
 c.Execute.timeout = 120
 
-# Kernels are encrypted: else other accounts of the machine can read what they print.
+# Encrypts the kernels' messages. Otherwise, other accounts of the machine can read what the kernels print.
 c.KernelManager.transport_encryption = "auto"
 
-# The lessons do the least work: no exercise depends on it.
+# The lessons do the least work. No exercise depends on the amount.
 os.environ.setdefault("ANYGPU_PROFILE", "preview")

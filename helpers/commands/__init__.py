@@ -17,21 +17,21 @@ from helpers.errors import WorkshopError
 # What each command does, in one line; learners read this list from its top.
 GROUPS = {
     "To learn": {
-        "lab": "open the lessons in JupyterLab, at lesson 00 or at the one named",
-        "doctor": "report what is wrong here, why, and what to type next",
-        "devices": "list what can compute here, as each framework sees it",
-        "plaidml": "build an environment of its own with PlaidML 0.7.0, for lesson 06b",
+        "lab": "open the lessons in JupyterLab: lesson 00, or the one that you name",
+        "doctor": "report what is wrong, why, and what to type next",
+        "devices": "list what can compute here, and whether it computes right",
+        "plaidml": "build a separate environment with PlaidML 0.7.0, for lesson 06b",
     },
     "To teach": {
-        "run": "execute lessons without a browser and write build/: notebooks and a report",
-        "book": "build a site of all lessons, from their stored outputs, in build/book",
-        "classroom": "write a class's files: lessons without solutions, an nbgrader course",
+        "run": "execute lessons without a browser, and write notebooks and a report into build/",
+        "book": "build a website of all lessons from their stored outputs, in build/book",
+        "classroom": "write the files for a class: lessons without solutions, an nbgrader course",
     },
     "To change the course": {
         "lint": "check code, notebooks and pages; with --fix, bring them into the workshop's form",
-        "test": "run every test, or one lesson's: test 04 (other arguments go to pytest)",
+        "test": "run the quick tests, one lesson's (test 04), or everything (test --all)",
         "store": "execute lessons again and store their outputs in notebooks/",
-        "taster": "write docs/taster.html: one page that computes on any GPU, without Python",
+        "taster": "write docs/taster.html, a page that computes on any GPU without Python",
     },
 }
 if not (ROOT / "tests").is_dir():  # a student's copy of the course: `classroom` leaves out what these need

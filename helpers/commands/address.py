@@ -1,4 +1,4 @@
-"""Write the course's address, from pyproject.toml, where pages need it: the ways in, the folder, the cell for Colab."""
+"""Write the course's address and release, from pyproject.toml, where pages need them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ PAGES = (ROOT / "README.md", ROOT / "docs" / "start.md", ROOT / "docs" / "hosted
 WAYS_IN = re.compile(r"(?<=<!-- address -->\n).*?(?=<!-- end of address -->)", re.DOTALL)
 FOLDER = re.compile(r"(?<=<!-- folder -->\n).*?(?=<!-- end of folder -->)", re.DOTALL)
 CELL = re.compile(r'(?<=^REPOSITORY = ")[^"]*(?=")', re.MULTILINE)
+RELEASE = re.compile(r'(?<=^RELEASE = ")[^"]*(?=")', re.MULTILINE)
 
 
 def find_outdated() -> dict[Path, str]:
@@ -23,12 +24,13 @@ def find_outdated() -> dict[Path, str]:
 def fill_in(text: str) -> str:
     """Return a page's text with the address in it; without it where the course is not published."""
     repository = host.addresses().get("Repository", "")
-    folder = "The folder: from whoever gave you these pages.\n"
+    folder = "Get the workshop folder from the person who gave you these pages.\n"
     if repository:
-        folder = f"The folder: on [the course's page]({repository}) choose *Code*, then *Download ZIP*.\n"
+        folder = f"On [the course's page]({repository}), choose *Code*, then *Download ZIP*.\n"
     text = WAYS_IN.sub(lambda _: link_ways_in(), text)
     text = FOLDER.sub(lambda _: folder, text)
-    return CELL.sub(lambda _: repository, text)
+    text = CELL.sub(lambda _: repository, text)
+    return RELEASE.sub(lambda _: host.release_tag(), text)
 
 
 def link_ways_in() -> str:

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     build(SITE)
     size = sum(file.stat().st_size for file in SITE.rglob("*") if file.is_file()) / 1e6
     print(f"{short(SITE)}: {size:.1f} MB, built in {time.monotonic() - began:.0f} s.")
-    print(f"Open {short(SITE / 'index.html')} in a browser: a double click will do.")
+    print(f"Double-click {short(SITE / 'index.html')} to open it in a browser.")
     return 0
 
 

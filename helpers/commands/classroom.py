@@ -27,7 +27,7 @@ BUNDLE = BUILD / "classroom"
 STUDENTS, COURSE = "students", "course"
 # What a student needs. Neither the teacher's pages nor what holds solutions: tests and prepared answers.
 PARTS = (
-    *("LICENSE", "workshop.py", "pyproject.toml", "environment.yml", "environment-opencl.yml"),
+    *("LICENSE", "LICENSE-docs", "workshop.py", "pyproject.toml", "environment.yml", "environment-opencl.yml"),
     *("requirements", "helpers", "data", "docs"),
 )
 LEFT_OUT = ("__pycache__", ".ipynb_checkpoints", "models", "teaching.md", "teaching", "write-a-lesson.md")
@@ -42,15 +42,47 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to `parser`."""
     which = "a number such as 01, or a name; all by default"
     parser.add_argument("lessons", nargs="*", metavar="LESSON", help=which)
+    parser.add_argument(
+        "--reports", metavar="FOLDER", type=Path, help="instead: a table of the learners' doctor reports in this folder"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the bundle and return 0."""
+    """Write the bundle, or print a table of reports, and return 0."""
+    if args.reports:
+        print(summarize_reports(args.reports))
+        return 0
     paths = lesson_files.find(args.lessons)
     write_bundle(paths, BUNDLE)
     print(f"{short(BUNDLE)}: {_count_lessons(paths)}, without solutions.")
-    print(f"For each student: {STUDENTS}.zip. For nbgrader: the folder {COURSE}. How to go on: README.md.")
+    print(f"Give each student {STUDENTS}.zip. The folder {COURSE} is for nbgrader. README.md says how to go on.")
     return 0
+
+
+def summarize_reports(folder: Path) -> str:
+    """Return a table of the texts that `doctor --report` wrote: learner, verdict, what is wrong, GPUs that compute.
+
+    Raises:
+        WorkshopError: there is no report in `folder`.
+    """
+    from tabulate import tabulate
+
+    rows = []
+    for path in sorted(folder.glob("*.txt")):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        verdict = re.search(r"^The workshop (can.*?)\.$", text, re.MULTILINE)
+        problems = re.findall(r"^(?:STOPS|LIMITS)[A-Z ]*: (.*?)(?=\n  |\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
+        gpus = re.findall(r"^\s+(.*\bGPU\)): right", text, re.MULTILINE)
+        if verdict:
+            rows.append((path.stem.removeprefix("report-"), verdict[1], "\n".join(problems), "\n".join(gpus) or "none"))
+    if not rows:
+        raise WorkshopError(
+            f"{short(folder)} contains no report.",
+            "A report is a .txt file that `python3 workshop.py doctor --report report-NAME.txt` writes.",
+            "Put the learners' reports into one folder, and name that folder.",
+        )
+    headers = ("learner", "verdict", "what is wrong", "GPU that computes")
+    return tabulate(rows, headers, tablefmt="grid", maxcolwidths=[None, 26, 44, 30])
 
 
 def write_bundle(paths: Iterable[Path], folder: Path) -> None:
@@ -63,9 +95,9 @@ def write_bundle(paths: Iterable[Path], folder: Path) -> None:
 
     if folder.exists():
         raise WorkshopError(
-            f"{short(folder)} is there already.",
+            f"{short(folder)} already exists.",
             "It may be an earlier bundle with your students' work and grades, so nothing in it is replaced.",
-            "Give it another name, or move it away; then repeat the command.",
+            "Rename it or move it away, then repeat the command.",
         )
     lessons = {path.stem: without_solutions(lesson_files.read(path)) for path in paths}
     titles = {stem: lesson_files.title(lesson) for stem, lesson in lessons.items()}
@@ -97,7 +129,7 @@ def write_bundle(paths: Iterable[Path], folder: Path) -> None:
 
 
 def _without_dead_links(page: Path) -> str:
-    """Return a page's text, or a notebook's, with the words alone of links to what is not handed out."""
+    """Return a page's text, or a notebook's, with only the words of links to files that students do not get."""
     text = page.read_text(encoding="utf-8")
     return LINK.sub(lambda found: found[0] if (page.parent / found[2]).exists() else found[1], text)
 

@@ -16,7 +16,7 @@ def run(args: argparse.Namespace) -> int:
     from helpers import devices
 
     titles = ", ".join(framework.title for framework in devices.FRAMEWORKS.values())
-    print(f"Asking {titles}: about ten seconds, longer on a busy machine.", file=sys.stderr, flush=True)
+    print(f"Asking {titles}. This takes about ten seconds, or longer on a busy machine.", file=sys.stderr, flush=True)
     answers = devices.find(timeout=args.timeout)
     print(devices.make_table(answers))
     return 0 if any(device.is_usable for answer in answers for device in answer.devices) else 1

@@ -11,7 +11,9 @@ from helpers.errors import WorkshopError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's own arguments."""
     parser.add_argument("--quick", action="store_true", help="only what takes less than a second")
-    parser.add_argument("--report", metavar="FILE", type=Path, help="also write a text to send to whoever helps you")
+    parser.add_argument(
+        "--report", metavar="FILE", type=Path, help="also write a report to send to someone who helps you"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -28,5 +30,5 @@ def run(args: argparse.Namespace) -> int:
         except OSError as error:
             why = f"The system says: {error.strerror}."
             raise WorkshopError(f"{args.report} cannot be written.", why, "Name another file.") from None
-        print(f"\nWritten to {args.report.resolve()}: read it, then send it.")
+        print(f"\nThe report is in {args.report.resolve()}. Read it before you send it.")
     return doctor.status(findings)

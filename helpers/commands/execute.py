@@ -199,7 +199,7 @@ def execute(
             if failure:
                 client.shutdown_kernel = "immediate"
     except (RuntimeError, OSError) as error:
-        failure = Failure("kernel died", None, f"The kernel did not start: {error}. `doctor` looks for the reason.")
+        failure = Failure("kernel died", None, f"The kernel did not start: {error}. Run `doctor` to find the reason.")
     return Outcome(time.perf_counter() - began, watch.peak if watch else 0, failure)
 
 
@@ -217,7 +217,7 @@ def _execute_cells(client: Any, notebook: NotebookNode, progress: Callable[[int]
         except CellTimeoutError:
             failure = Failure("timed out", index, f"The cell ran longer than {client.timeout} seconds.")
         except DeadKernelError:
-            failure = Failure("kernel died", index, "The kernel ended in the cell: killed, crashed, or no memory.")
+            failure = Failure("kernel died", index, "The kernel crashed, was killed, or ran out of memory.")
         if failure:
             wrong.append((index, failure))
         if failure and not (failure.kind == "error" and {"exercise", "check"} & set(lesson_files.tags(cell))):

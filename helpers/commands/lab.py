@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port: a whole number from 0 to 65535")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port; use a whole number from 0 to 65535")
     return int(text)
 
 
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     lesson = lesson_files.find([args.lesson] if args.lesson else [])[0]
     if not lesson.is_relative_to(ROOT):
         raise WorkshopError(
-            "JupyterLab serves the workshop's folder alone here.",
+            "JupyterLab serves only the workshop's folder.",
             f"{lesson} is somewhere else.",
             "Copy the notebook into the folder notebooks, then repeat the command.",
         )
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             socket.create_server((ADDRESS, args.port)).close()
         except OSError as error:
-            why, step = f"The system says: {error.strerror}.", "Leave out --port: the first free one is then taken."
+            why, step = f"The system says: {error.strerror}.", "Leave out --port; the first free port is then used."
             raise WorkshopError(f"Port {args.port} cannot be used.", why, step) from None
     findings = doctor.examine(quick=True)
     print(doctor.report(findings), flush=True)
@@ -95,9 +95,9 @@ def own_copy(lesson: Path) -> Path:
     except OSError as error:
         mine = my_lessons.FOLDER / lesson.name
         if mine.exists():
-            print(f"Not every copy of your own can be read or written ({error.strerror}); this one is opened.")
+            print(f"Some of your own copies cannot be read or written ({error.strerror}); this one is opened.")
             return mine
-        print(f"No copies of your own can be made here ({error.strerror}): this opens the lessons themselves.")
+        print(f"Your own copies cannot be created here ({error.strerror}); this opens the lessons themselves.")
         return lesson
     return my_lessons.FOLDER / lesson.name
 
@@ -174,10 +174,10 @@ def announce(address: str, page: Path | None) -> None:
     """Say where the lessons are, and let a browser open the page that leads there, if there is one."""
     # Windows finds no browser for an address with the signs that it makes of an umlaut: %C3%B6.
     if page and webbrowser.open(str(page) if os.name == "nt" else page.as_uri()):
-        print("JupyterLab is ready and opens in your browser. If it does not, open this address there:")
+        print("JupyterLab is ready and opens in your browser. If it doesn't, open this address:")
     else:
         print("JupyterLab is ready. Open this address in a browser:")
-    print(f"  {address}\nCtrl-C here stops it.", flush=True)
+    print(f"  {address}\nTo stop it, press Ctrl-C here.", flush=True)
 
 
 def isolate(scratch: Path) -> None:

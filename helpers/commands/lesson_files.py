@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nbformat import NotebookNode
 
 FOLDER = ROOT / "notebooks"
-NUMBER = r"\d\db?"  # of a lesson: 01, or 01b for its second sitting
+NUMBER = r"\d\db?"  # of a lesson: 01, or 01b for its second session
 NAME = re.compile(rf"({NUMBER})-[a-z0-9]+(-[a-z0-9]+)+")
 _FENCE = re.compile(r"^```python\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
 
@@ -47,7 +47,7 @@ def find(names: Iterable[str] = (), folder: Path = FOLDER) -> list[Path]:
     """Return the lessons that `names` name, in the lessons' order; all of them if `names` is empty.
 
     Args:
-        names: each a number ("1", "01", "1b" for a second sitting), a name or its beginning ("01-add"), or a path to a
+        names: each a number ("1", "01", "1b" for a second session), a name or its beginning ("01-add"), or a path to a
             notebook anywhere, such as a learner's copy; those come last.
         folder: where the lessons are.
 
@@ -59,7 +59,7 @@ def find(names: Iterable[str] = (), folder: Path = FOLDER) -> list[Path]:
     if not there:
         raise WorkshopError(
             "There are no lessons here.",
-            f"The folder {folder.name} holds no notebook called like 01-add-vectors.ipynb.",
+            f"The folder {folder.name} contains no notebook with a name like 01-add-vectors.ipynb.",
             "Get the whole workshop again, with its notebooks folder.",
         )
     chosen, elsewhere = set(), []
@@ -96,7 +96,7 @@ def read(path: Path) -> NotebookNode:
         raise WorkshopError(
             f"The lesson {path.name} cannot be read.",
             reason.replace(str(path), path.name),
-            f"Take {path.name} from a fresh copy of the workshop (with git: git checkout -- notebooks/{path.name}).",
+            f"Copy {path.name} from a fresh copy of the workshop (with git: git checkout -- notebooks/{path.name}).",
         ) from error
 
 
@@ -139,13 +139,13 @@ def exercises(notebook: NotebookNode) -> list[Exercise]:
                 f"Exercise {number} is not complete: {label(notebook, three[0][0])}.",
                 "The tags must come as exercise, check, solution; here they come as "
                 + ", ".join(tag for _, tag in three),
-                "Before a check stands the starter, tagged exercise; behind it the solution. Fix the tags.",
+                "The starter, tagged exercise, comes before the check, and the solution after it. Fix the tags.",
             )
         cell, check, shown = (index for index, _ in three)
         blocks = code_blocks(notebook.cells[shown].source)
         if len(blocks) != 1:
             raise WorkshopError(
-                f"The solution of exercise {number} holds {len(blocks)} blocks of code: {label(notebook, shown)}.",
+                f"The solution of exercise {number} contains {len(blocks)} blocks of code: {label(notebook, shown)}.",
                 "A solution is one block between ```python and ```, so that the tests can run it.",
                 "Put the whole solution in one block.",
             )

@@ -39,7 +39,7 @@ _NOT_STORED = {
     _PATH: "a path of one machine ({}); show a relative path or the file's name",
     _LOG_LINE: "a log line or a warning ({}); silence it where it arises",
     r"\bat 0x[0-9a-fA-F]{6,}": "an address in memory ({}), which differs in each run; show a name instead",
-    r"\r": "a carriage return, as a progress bar leaves it; show no bar here",
+    r"\r": "a carriage return, such as a progress bar leaves; show no bar here",
 }
 _LINK = re.compile(r"\]\(([^)#\s]+)")
 
@@ -120,7 +120,7 @@ def _check_file(path: Path, raw: str, notebook: NotebookNode) -> Iterator[Findin
         return
     size = len(raw.encode())
     if size > NOTEBOOK_BYTES:
-        yield None, f"{size / 1000:.0f} KB, and {NOTEBOOK_BYTES / 1000:.0f} KB is the most; store smaller outputs"
+        yield None, f"{size / 1000:.0f} KB, and the limit is {NOTEBOOK_BYTES / 1000:.0f} KB; store smaller outputs"
     try:
         nbformat.validate(notebook)
     except nbformat.ValidationError as error:
@@ -133,7 +133,7 @@ def _check_parts(path: Path, notebook: NotebookNode) -> Iterator[Finding]:
         yield None, "the first cell is not a title; begin with a markdown cell: # Verb the object"
     table = re.findall(r"^\|.*$", first.source if first else "", re.MULTILINE)
     if len(table) != 3 or not re.fullmatch(r"[|:\- ]+", table[1]):
-        yield None, "no table of one row under the title; give goal, minutes, needs, seconds and where it was verified"
+        yield None, "no table of one row under the title; give goal, minutes, needs, seconds, and where it ran"
     end = "\n".join(cell.source for cell in last if cell.cell_type == "markdown")
     if not re.search(r"^##+ .*\brecap\b", end, re.MULTILINE | re.IGNORECASE):
         yield None, "no heading with the word Recap among the last four cells; end the lesson with ## Recap"
@@ -191,7 +191,7 @@ def _check_dependencies(notebook: NotebookNode, exercises: list[lesson_files.Exe
         own = exercise_of.get(index)
         for name in sorted(name for name in used & owner.keys() if owner[name] != own):
             where = lesson_files.label(notebook, owner[name])
-            yield index, f"it needs {name!r} from {where}, an exercise; define it outside"
+            yield index, f"it needs {name!r} from {where}, an exercise; define it outside the exercise"
         owner = {name: cell for name, cell in owner.items() if name not in assigned}
         owner |= dict.fromkeys(assigned, own) if own is not None else {}
 
@@ -199,7 +199,7 @@ def _check_dependencies(notebook: NotebookNode, exercises: list[lesson_files.Exe
 def _check_outputs(notebook: NotebookNode) -> Iterator[Finding]:
     code = {i: cell for i, cell in enumerate(notebook.cells) if cell.cell_type == "code" and cell.source.strip()}
     if [cell.execution_count for cell in code.values()] != list(range(1, len(code) + 1)):
-        yield None, "outputs are missing or of several runs: python3 workshop.py store, with its number, makes them"
+        yield None, "outputs are missing or come from several runs; run python3 workshop.py store and the number"
     for index, cell in code.items():
         yield from ((index, what) for output in cell.outputs for what in _check_output(output))
 
@@ -219,6 +219,6 @@ def _check_output(output: NotebookNode) -> Iterator[str]:
     if image := data.get("image/png"):
         size = len(base64.b64decode(image))
         if size > FIGURE_BYTES:
-            yield f"a figure of {size / 1000:.0f} KB, and {FIGURE_BYTES / 1000:.0f} KB is the most; draw it simpler"
+            yield f"a figure of {size / 1000:.0f} KB, and the limit is {FIGURE_BYTES / 1000:.0f} KB; simplify it"
         if not output.get("metadata", {}).get("image/png", {}).get("alt", "").strip():
             yield "a figure without alternative text; give its output metadata {'image/png': {'alt': ...}}"

@@ -19,7 +19,7 @@ TYPED = ("helpers", "docs/cluster", "workshop.py")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to `parser`."""
     parser.add_argument("lessons", nargs="*", metavar="LESSON", help="a number or a name, such as 01; all by default")
-    fix = "first bring code, notebooks and pages into the workshop's form; outputs stay as they are"
+    fix = "first bring code, notebooks and pages into the workshop's form; outputs don't change"
     parser.add_argument("--fix", action="store_true", help=fix)
 
 
@@ -45,7 +45,7 @@ def fix_form() -> None:
         write(path, text)
         changed.append(path)
     for path in changed:
-        print(f"{path.name}: brought into form")
+        print(f"{path.name}: fixed")
 
 
 def normalise_file(path: Path) -> bool:

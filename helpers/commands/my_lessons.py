@@ -40,7 +40,7 @@ def update(lessons: Path = lesson_files.FOLDER, own: Path = FOLDER) -> list[str]
             if mine is None or mine["metadata"].get(EDITION) in (None, edition) or newer.exists():
                 continue
             if not _is_untouched(mine):
-                sentences.append(f"{path.stem} has a new edition: {files.short(newer)}. Your copy stays as it is.")
+                sentences.append(f"{path.stem} has changed. The new edition is {files.short(newer)}; your copy stays.")
                 copy = newer
         files.write(copy, json.dumps(lesson, indent=1, ensure_ascii=False) + "\n")
     return sentences

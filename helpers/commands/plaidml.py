@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
     if reason := plaidml.unfit():
         raise WorkshopError("PlaidML cannot run on this machine.", reason, SEE_LESSON)
     if not plaidml.ready():
-        print("Building PlaidML's environment (a download of about 0.1 GB, once) ...", flush=True)
+        print("Building PlaidML's environment (downloads about 0.1 GB, once) ...", flush=True)
         build(plaidml.ENVIRONMENT)
     print("PlaidML's environment is ready. Lesson 06b says what to copy into a cell.")
     return 0
@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
 def build(environment: Path) -> None:
     """Make the environment where there is none, and bring its packages to the lock; what is right already stays.
 
-    The copy of the lock comes last: an interrupted build is never taken for a whole one, and the next call mends it.
+    The copy of the lock comes last: an interrupted build is never taken for a whole one, and the next call repairs it.
 
     Raises:
         WorkshopError: uv or Python 3.11 is missing, or the packages cannot be installed.
@@ -45,5 +45,5 @@ def build(environment: Path) -> None:
         uv.run("Making the environment", *new, next=f"Install Python 3.11, which its Keras needs. {AGAIN}")
     # The lock leaves enum34 out, and sync asks for nothing that the lock does not name.
     packages = ("pip", "sync", "--require-hashes", "--compile-bytecode", "--python", str(python), str(plaidml.LOCK))
-    uv.run("Installing the packages", *packages, next=f"Without network: {SEE_LESSON} {AGAIN}")
+    uv.run("Installing the packages", *packages, next=f"Without a network: {SEE_LESSON} {AGAIN}")
     shutil.copy(plaidml.LOCK, environment)

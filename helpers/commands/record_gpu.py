@@ -1,6 +1,6 @@
 """Record in at most eight minutes what a GPU reaches: `python -m helpers.commands.record_gpu NAME`.
 
-It needs no network, no JupyterLab and no set-up: Python 3.11 or newer with NumPy, and PyOpenCL, wgpu, JAX, PyTorch or
+It needs no network, no JupyterLab and no setup: Python 3.11 or newer with NumPy, and PyOpenCL, wgpu, JAX, PyTorch or
 Keras where they are installed. Each part runs in a process of its own and is ended when its seconds are over. What a
 part measured is kept as soon as the part ends, also if it was ended. docs/record-a-gpu.md says how to use it.
 """

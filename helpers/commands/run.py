@@ -29,11 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to `parser`."""
     which = "a number such as 01, a name, or a notebook file; all by default"
     parser.add_argument("lessons", nargs="*", metavar="LESSON", help=which)
-    parser.add_argument("--grade", action="store_true", help="a wrong or untouched exercise fails its lesson")
+    parser.add_argument("--grade", action="store_true", help="fail a lesson if an exercise is wrong or untouched")
     parser.add_argument("--profile", metavar="PROFILE", help=f"how much work: {', '.join(workload.WORKLOADS)}")
     kept = "keep the measured numbers in data/results/NAME.json"
     parser.add_argument("--record", metavar="NAME", type=records.validate_name, help=kept)
-    parser.add_argument("--cell-seconds", type=int, metavar="N", help="the longest that one cell may take, in seconds")
+    parser.add_argument("--cell-seconds", type=int, metavar="N", help="the time limit for one cell, in seconds")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -85,7 +85,7 @@ def run_lessons(
             print(_format_row(rows[-1]), flush=True)
             status |= rows[-1]["verdict"] != "passed"
     except KeyboardInterrupt:
-        rows[-1].update(verdict="interrupted", message="Stopped before its end.")
+        rows[-1].update(verdict="interrupted", message="Stopped before the end.")
         print(_format_row(rows[-1]), flush=True)
         status = 130
     finally:
@@ -172,7 +172,7 @@ def _write_report(rows: list[dict[str, Any]], build: Path) -> None:
     lines = [
         f"Machine: {', '.join(machine.values())}. Finished: {finished}.",
         f"Peak memory is that of the kernel and its children, sampled every {execute.SAMPLE_SECONDS} s: a shorter "
-        "peak can be missed. What they share counts for each.",
+        "peak can be missed. Memory that they share is counted for each.",
         "Seconds run from the start of the kernel to its end.",
         "Passed means that every cell ran. A wrong or untouched exercise fails its lesson only under `run --grade`.",
     ]

@@ -58,7 +58,7 @@ def describe_load() -> str:
     load, cores = os.getloadavg()[0], usable_cpus()
     if load < cores / 2:
         return ""
-    return f"This machine is busy (load {load:.1f} on {cores:g} processors). Times that are stored now may be wrong."
+    return f"This machine is busy (load {load:.1f} on {cores:g} processors). Times that you store now may be wrong."
 
 
 def store(path: Path) -> None:
@@ -79,14 +79,14 @@ def store(path: Path) -> None:
     dataset = lesson_files.facts(notebook).get("dataset", "")
     if dataset and not dataset.startswith("MNIST"):
         raise WorkshopError(
-            f"The lesson {path.stem} ran on {dataset}, and the stored outputs are those of real MNIST.",
-            "No MNIST was found, so the built-in stand-in took its place.",
+            f"The lesson {path.stem} ran on {dataset}, but outputs are stored only from real MNIST.",
+            "No MNIST was found, so the built-in stand-in was used instead.",
             "Set ANYGPU_MNIST to a copy of mnist.npz. The stored outputs are untouched.",
         )
     clean_outputs(lesson_rules.normalise(notebook))
     if wrong := lesson_rules.output_problems(notebook):
         raise WorkshopError(
-            f"The lesson {path.stem} shows what must not be stored.",
+            f"The lesson {path.stem} has outputs that must not be stored.",
             "\n      ".join(str(problem) for problem in wrong),
             "Fix the cells. The stored outputs are untouched.",
         )
@@ -96,7 +96,7 @@ def store(path: Path) -> None:
 def clean_outputs(notebook: NotebookNode) -> NotebookNode:
     """Bring freshly executed outputs of `notebook` into the form in which they are stored, in place, and return it.
 
-    A traceback loses its colours and the paths of this machine.
+    A traceback loses its colors and the paths of this machine.
     """
     for cell in notebook.cells:
         for output in cell.get("outputs", []):

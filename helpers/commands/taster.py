@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     args.output.parent.mkdir(parents=True, exist_ok=True)
     write(args.output, build_page())
     size = args.output.stat().st_size / 1e3
-    print(f"{short(args.output)}: {size:.0f} KB. Open it in a browser: a double click will do.")
+    print(f"{short(args.output)}: {size:.0f} KB. Double-click it to open it in a browser.")
     return 0
 
 

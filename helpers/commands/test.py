@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all",
         action="store_true",
-        help="everything: each lesson with every prepared answer, real installs, frameworks, and a browser",
+        help="run everything: each lesson with every prepared answer, real installations, frameworks, and a browser",
     )
 
 
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         arguments += ["-k", " or ".join(f"{number}- or lesson_{number[:2]}" for number in numbers)]
     status = int(pytest.main(arguments))
     if not (args.all or lessons or is_named):
-        print("Left out: the lessons, and tests marked slow. Everything: python3 workshop.py test --all")
+        print("The lessons and slow tests were left out. To run everything: python3 workshop.py test --all")
     return status
 
 

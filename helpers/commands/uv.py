@@ -26,8 +26,8 @@ def need(*modules: str) -> None:
     """
     if missing := [name for name in modules if not has_module(name)]:
         raise WorkshopError(
-            f"What this command needs is not installed: {', '.join(missing)}.",
-            "Only few commands need it, so the lessons' own set-up leaves it out.",
+            f"Packages that this command needs are not installed: {', '.join(missing)}.",
+            "Few commands need them, so the lessons' setup leaves them out.",
             f"uv pip install --python {python_command(Host.here())} {TOOLS}",
         )
 
@@ -42,8 +42,8 @@ def find() -> str:
     found = shutil.which("uv", path=os.pathsep.join(places))
     if found is None:
         raise WorkshopError(
-            "uv is not here.",
-            "It installs packages; the set-up of workshop.py brings it.",
+            "uv is missing.",
+            "It installs packages; workshop.py installs it.",
             f"Type: {WORKSHOP} doctor   (with conda: pip install -r requirements/uv.txt)",
         )
     return found

@@ -152,6 +152,12 @@ def addresses(project: Path = ROOT / "pyproject.toml") -> dict[str, str]:
     return {name: address.rstrip("/") for name, address in urls.items()}
 
 
+@functools.cache
+def release_tag(project: Path = ROOT / "pyproject.toml") -> str:
+    """Return the latest release's git tag. Binder and Colab open it, so that a class gets what its teacher tried."""
+    return f"v{tomllib.loads(text_of(project))['project']['version']}"
+
+
 def binder_link(lesson: str = FIRST_LESSON) -> str:
     """Return the address that opens a lesson on Binder; empty where the course is not published on GitHub.
 
@@ -159,7 +165,7 @@ def binder_link(lesson: str = FIRST_LESSON) -> str:
         lesson: its file's name.
     """
     place = addresses().get("Repository", "").partition("github.com/")[2]
-    return place and f"https://mybinder.org/v2/gh/{place}/HEAD?urlpath=lab/tree/my-lessons/{lesson}"
+    return place and f"https://mybinder.org/v2/gh/{place}/{release_tag()}?urlpath=lab/tree/my-lessons/{lesson}"
 
 
 # --------------------------------------------------------------------------- what the system or a container allows

@@ -34,7 +34,7 @@ class _Exchange:
         self.sent = {pair: [] for pair in itertools.permutations(range(self.ranks), 2)}
 
     def run(self, program: Callable[[int, Send, Receive], object], rank: int) -> object:
-        """Run the program from its start as one rank, which forgets what it sent before.
+        """Run the program from its start as one rank; what the rank sent before is deleted.
 
         Raises:
             _Waits: it asks for a message that is not sent yet.
@@ -59,7 +59,7 @@ class _Exchange:
     def _expect_other(self, rank: int, other: int) -> None:
         others = [number for number in range(self.ranks) if number != rank]
         if other not in others:
-            raise self.refuse(f"{rank} wants {self.who} {other!r}; the others are {others}")
+            raise self.refuse(f"{rank} addresses {self.who} {other!r}, but the others are {others}")
 
     def refuse(self, what: str) -> NotYet:
         """Return the verdict on a rank; `what` begins with its number."""
@@ -69,9 +69,9 @@ class _Exchange:
 def play(
     program: Callable[[int, Send, Receive], object], ranks: int, who: str = "rank"
 ) -> tuple[list, dict[tuple[int, int], list[np.ndarray]]]:
-    """Run a program once as each rank; it sees nothing of the others but copies of what they send.
+    """Run a program once as each rank. It gets only copies of what the other ranks send.
 
-    Whoever has to wait is left, and later run again from the start, with what has arrived meanwhile.
+    A rank that has to wait is stopped, and run again from the start when messages have arrived.
 
     Args:
         program: takes its rank; `send`, which takes another rank and an array; and `receive`, which takes another rank.
@@ -82,7 +82,7 @@ def play(
         What the program returned as each rank; and by (sender, receiver) the arrays that were sent, in their order.
 
     Raises:
-        NotYet: some wait for ever, one sends for ever, or a rank is named that is not there.
+        NotYet: some wait forever, one sends forever, or a rank is named that does not exist.
     """
     answers: dict[int, object] = {}
     exchange = _Exchange(ranks, who)
@@ -90,7 +90,7 @@ def play(
     while waiting := sorted(set(range(ranks)) - answers.keys()):
         now = waiting, {pair: len(messages) for pair, messages in exchange.sent.items()}
         if now == before:
-            raise exchange.refuse(f"{' and '.join(map(str, waiting))} would wait for ever")
+            raise exchange.refuse(f"{' and '.join(map(str, waiting))} would wait forever")
         before = now
         for rank in waiting:
             printed = io.StringIO()  # shown once, however often the program begins

@@ -41,12 +41,13 @@ class Prepared(NamedTuple):
 
     mistakes: Entries
     right: Entries
+    place: str = ""  # such as "lesson_01.toml, 01.2", for the message of an error
 
 
 def read(notebook: str, folder: Path = FOLDER) -> dict[int, Prepared]:
     """Return the prepared answers to a notebook's exercises, by exercise.
 
-    The dictionary is empty where the lesson has no such file, as in what students are handed.
+    The dictionary is empty if the lesson has no such file, as in a student's copy of the course.
 
     Args:
         notebook: its name, or the number that its name begins with, such as "01" or "01b".
@@ -58,22 +59,30 @@ def read(notebook: str, folder: Path = FOLDER) -> dict[int, Prepared]:
         return {}
     exercises = tomllib.loads(file.read_text(encoding="utf-8")).get(number.group(), {})
     return {
-        int(exercise): Prepared(entries.get("mistakes", {}), entries.get("right", {}))
+        int(exercise): Prepared(
+            entries.get("mistakes", {}), entries.get("right", {}), f"{file.name}, {number.group()}.{exercise}"
+        )
         for exercise, entries in exercises.items()
     }
 
 
-def prepare(entries: Entries, solution: str) -> list[Answer]:
+def prepare(entries: Entries, solution: str, place: str = "") -> list[Answer]:
     """Return the answers that entries describe, in their order.
 
+    Args:
+        entries: of one exercise, as `read` returns them.
+        solution: the code of the exercise's solution.
+        place: where the entries are, such as "lesson_01.toml, 01.2.right", for the message of an error.
+
     Raises:
-        WorkshopError: an entry replaces what the solution does not hold, or changes nothing.
+        WorkshopError: an entry has none of the three forms, does not fit the solution, or changes nothing.
     """
     found = []
     for name, entry in entries.items():
         more = dict(entry) if isinstance(entry, Mapping) else {"replace": entry}
         code = more.pop("replace")
-        found.append(Answer(name, code if isinstance(code, str) else _replace(solution, code, name), **more))
+        where = f"{place}, {name!r}" if place else repr(name)
+        found.append(Answer(name, code if isinstance(code, str) else _replace(solution, code, where), **more))
     return found
 
 
@@ -93,12 +102,15 @@ def name_mistake(exercise: str, shown: str) -> str:
     return same[0] if len(same) == 1 else ""
 
 
-def _replace(solution: str, pairs: list, name: str) -> str:
+def _replace(solution: str, pairs: object, where: str) -> str:
     code = solution
-    for old, new in [pairs] if isinstance(pairs[0], str) else pairs:
+    for pair in pairs if isinstance(pairs, list) and all(isinstance(pair, list) for pair in pairs) else [pairs]:
+        if not isinstance(pair, list) or [type(text) for text in pair] != [str, str]:
+            raise WorkshopError(f'{where}: {pair!r} is neither the whole code as "..." nor a pair ["old", "new"].')
+        old, new = pair
         if old not in code:
-            raise WorkshopError(f"The solution holds no {old!r}, which the prepared answer {name!r} replaces.")
+            raise WorkshopError(f"{where}: the solution does not contain {old!r}, which this answer replaces.")
         code = code.replace(old, new)
     if code == solution:
-        raise WorkshopError(f"The prepared answer {name!r} is the solution itself.")
+        raise WorkshopError(f"{where}: this answer is the solution itself.")
     return code

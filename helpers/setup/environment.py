@@ -83,8 +83,8 @@ def build(wanted: State) -> None:
         return
     if VENV.is_dir() and any(VENV.iterdir()) and not (VENV / "pyvenv.cfg").exists():
         raise WorkshopError(
-            f"{VENV} is no virtual environment.",
-            "The set-up would have to delete what is in it.",
+            f"{VENV} is not a virtual environment.",
+            "The setup would have to delete what is in it.",
             "Move .venv away, then repeat the command.",
         )
     stood = read()
@@ -163,15 +163,15 @@ def find_python(family: str) -> str:
     for request in [*this_one, *(f"cpython{version}" for version in fitting)]:
         if version_of(request) in fitting:
             return request
-    found = f"No fitting Python was found; this one is {platform.python_version()}."
+    found = f"No suitable Python was found; this is Python {platform.python_version()}."
     needs = f"The {family} lessons need Python {' or '.join(fitting)}."
     print(f"{found} {needs}")
     try:
         install = [UV, "python", "install", "--no-bin", "--no-registry", "3.12"]
-        tools.run("Fetching Python 3.12 into this folder (30 MB)", install)
+        tools.run("Downloading Python 3.12 into this folder (30 MB)", install)
     except WorkshopError as error:
         how = families.how_to_install_python()
-        raise WorkshopError(f"{found} Fetching one failed.", f"{needs}\n      {error.why}", how) from None
+        raise WorkshopError(f"{found} Downloading one failed.", f"{needs}\n      {error.why}", how) from None
     return "3.12"
 
 

@@ -45,21 +45,21 @@ def check(family: str) -> None:
     system, machine = platform.system(), platform.machine().lower()
     if is_intel_mac() and is_translated():
         raise WorkshopError(
-            "This Python is made for Intel's processors, and this Mac has one of Apple's.",
-            "Rosetta translates it, and TensorFlow and JAX then end at their import.",
-            "Install Python 3.12 from python.org, open a new Terminal, delete .venv, then repeat with that Python.",
+            "This Python is made for Intel's processors, but this Mac has an Apple processor.",
+            "With Rosetta's translation, TensorFlow and JAX end when they are imported.",
+            "Install Python 3.12 from python.org, open a new terminal, delete .venv, then repeat with that Python.",
         )
     if family == "rocm":
         raise WorkshopError(
             "This command installs nothing for AMD GPUs.",
-            "AMD's packages come from AMD's own index, for Linux and Python 3.12, and differ from GPU to GPU.",
-            "The page docs/amd-linux.md has the commands, and which GPUs they are for.",
+            "AMD's packages come from AMD's own index, for Linux and Python 3.12, and each GPU needs different ones.",
+            "See docs/amd-linux.md for the commands, and for the GPUs that they support.",
         )
     if family == "cuda" and system != "Linux":
         raise WorkshopError(
             "The cuda family is for Linux.",
             f"TensorFlow and JAX have no GPU packages for {system}.",
-            "On Windows use WSL2 and repeat the command there, or leave out --accel cuda.",
+            "On Windows, use WSL2 and repeat the command there, or leave out --accel cuda.",
         )
     if family == "metal" and (system, machine) != ("Darwin", "arm64"):
         raise WorkshopError("The metal family is for Macs with Apple silicon.", next="Leave out --accel metal.")
@@ -83,12 +83,12 @@ def check_intel_opencl() -> None:
     place = (platform.system(), platform.machine().lower())
     if place not in (("Linux", "x86_64"), ("Windows", "amd64")):
         raise WorkshopError(
-            "Intel's OpenCL comes by pip for Linux and Windows on x86-64 alone.", next="Leave out this --with."
+            "pip has Intel's OpenCL only for Linux and Windows on x86-64.", next="Leave out this --with."
         )
     if " " in str(ROOT):
         raise WorkshopError(
             "Intel's OpenCL does not work in a folder whose path has a space.",
-            f"This one is {ROOT}: the driver then says DEVICE_NOT_AVAILABLE.",
+            f"This one is {ROOT}. The driver would report DEVICE_NOT_AVAILABLE.",
             "Move the workshop to a folder without spaces and repeat, or leave out this --with.",
         )
 
@@ -143,7 +143,7 @@ def suggest_gpu(family: str) -> str:
         seen, accel, more = "An Apple GPU", "metal --with torch", f"downloads about {describe_download('metal')}"
     else:
         return ""
-    return "" if accel.split()[0] == family else f"{seen} was found: the same command with --accel {accel} {more}."
+    return "" if accel.split()[0] == family else f"{seen} was found. The same command with --accel {accel} {more}."
 
 
 def how_to_install_python() -> str:

@@ -23,22 +23,22 @@ VENV = ROOT / ".venv"
 FETCHED = ROOT / ".uv" / f"{platform.system()}-{platform.machine()}"  # a folder may be copied from one to another
 UV = FETCHED / "bin" / ("uv.exe" if WINDOWS else "uv")
 UV_WANTED, UV_INSTALLED = ROOT / "requirements" / "uv.txt", FETCHED / "uv.txt"
-CERTIFICATES = "A proxy or virus scanner reads along"  # `advise_certificates` has the rest
+CERTIFICATES = "A proxy or virus scanner intercepts the connection"  # `advise_certificates` has the rest
 STEPS = (  # what to do if a tool says this
-    ("no space left|disk quota|not enough space", "Make room on the disk"),
+    ("no space left|disk quota|not enough space", "Free some disk space"),
     (
         r"os error (3|206)\b|path too long|file ?name (is )?too long",
         r"Move the workshop to a short path, such as C:\gpu",
     ),
-    ("hash mismatch|not match the hashes", "A download differs from the lock: look for a proxy that changes files"),
-    ("access is denied|used by another process|not empty|already exists", "Stop what runs from .venv (JupyterLab?)"),
-    ("no wheels|platform tag", "These packages are not made for this computer (docs/platforms.md): use another one"),
+    ("hash mismatch|not match the hashes", "A download differs from the lock; look for a proxy that changes files"),
+    ("access is denied|used by another process|not empty|already exists", "Stop programs in .venv, such as JupyterLab"),
+    ("no wheels|platform tag", "There are no such packages for this computer (docs/platforms.md); use another one"),
     ("unknownissuer|invalid peer certificate|certificate_verify_failed", CERTIFICATES),
     (
         "no matching distribution|connect|network|resolve host|timed out|fetch|ssl|certificate|offline|proxy",
-        "Check the network (behind a proxy set HTTPS_PROXY)",
+        "Check the network (behind a proxy, set HTTPS_PROXY)",
     ),
-    ("", "Fix what it says"),
+    ("", "Fix the problem that it reports"),
 )
 
 
@@ -63,10 +63,10 @@ def bring_uv() -> None:
             package = "python{}.{}-venv".format(*sys.version_info)
             raise WorkshopError(
                 "Your Python cannot make virtual environments.",
-                "Debian and Ubuntu put pip, venv and ensurepip into packages of their own.",
+                "Debian and Ubuntu put pip, venv and ensurepip into separate packages.",
                 f"{sudo}apt install {package}   then repeat the command.",
             )
-        run("Making room for pip", [python, "-m", "venv", "--clear", FETCHED / "venv"])
+        run("Preparing pip", [python, "-m", "venv", "--clear", FETCHED / "venv"])
         python = python_in(FETCHED / "venv")
     pip = [python, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "--upgrade"]
     lock = ["--require-hashes", "--only-binary", ":all:", "-r", UV_WANTED]
@@ -101,7 +101,7 @@ def run(title: str, command: Iterable[str | Path]) -> None:
         while reader.is_alive():
             reader.join(0.2)
             if moving:
-                line = f"  {title} ... {time.monotonic() - began:.0f} s   {output[-1].strip() if output else ''}"
+                line = f"  {title} ... {time.monotonic() - began:.0f} s   {name_step(output)}"
                 print("\r" + line[:width].ljust(width), end="", flush=True)
         status = process.wait()
     except BaseException:
@@ -114,8 +114,14 @@ def run(title: str, command: Iterable[str | Path]) -> None:
         step = next(step for pattern, step in STEPS if re.search(pattern, "".join(output), re.IGNORECASE))
         if step == CERTIFICATES:
             step += advise_certificates("".join(output), clean_environment())
-        step += ", then repeat the same command; what was downloaded is kept."
+        step += ", then repeat the same command. Finished downloads are kept."
         raise WorkshopError(f"{title} failed.", shorten(output) or f"exit status {status}", step)
+
+
+def name_step(output: Sequence[str]) -> str:
+    """Return what a tool is doing: its latest line, or what uv does silently after it has installed the packages."""
+    latest = output[-1].strip() if output else ""
+    return "compiling the packages to bytecode, about a minute" if latest.startswith("Installed ") else latest
 
 
 def advise_certificates(said: str, environment: Mapping[str, str]) -> str:

@@ -2,8 +2,8 @@
 
 findGpu().then(async (gpu) => {
   await openPad(gpu);
-  find("found").textContent = `Your browser offers this page: ${named(gpu.facts)}. Nothing is installed, and nothing is sent.`;
+  find("found").textContent = `Your browser gives this page ${named(gpu.facts)}. Nothing is installed, and nothing is sent.`;
 }).catch(async (error) => {
   await openPad(null);
-  find("found").textContent = `${error.message} So the processor reads your digit. Nothing is installed, and nothing is sent.`;
+  find("found").textContent = `${error.message} The CPU reads your digit instead. Nothing is installed, and nothing is sent.`;
 });

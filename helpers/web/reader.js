@@ -23,8 +23,11 @@ function fromHalf(bits) { // IEEE 754: a sign, five bits of exponent, ten of fra
   return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -24 * fraction);
 }
 
-// Fill the element `pad`. `gpu`: what findGpu gave, or null: then JavaScript answers, on the processor.
+// Fill the element `pad`, and say in the page's title, if it has one, what reads.
+// `gpu`: what findGpu gave, or null: then JavaScript answers, on the processor.
 async function openPad(gpu) {
   const network = gpu ? await Network.open(gpu, data.kernels.dense, layers()) : plainNetwork(layers());
+  const title = find("title-reader");
+  if (title) title.textContent = gpu && !gpu.facts.software ? "Your GPU" : "Your CPU";
   digitPad(find("pad"), (pixels) => network.answer(pixels), gpu ? onGpu(gpu.facts) : ALONE);
 }

@@ -32,8 +32,8 @@ function randomFloats(count) {
 
 function showGpu({ facts }) {
   say("found", facts.software
-    ? `No GPU is used here: ${facts.name} is software, your processor computes. All below works, and its times are the processor's.`
-    : `Your browser gives this page: ${facts.name}.`);
+    ? `No GPU is used here: ${facts.name} is software, and your CPU computes. Everything below works, but its times are the CPU's.`
+    : `Your browser gives this page ${facts.name}.`);
   const rows = Object.entries(facts.info).map(([key, value]) => [key, value]);
   const limits = facts.limits;
   rows.push(["largest buffer", inBytes(limits.maxBufferSize)],
@@ -44,7 +44,7 @@ function showGpu({ facts }) {
       element("ul", {}, ...listed([SETTINGS, ...BROWSERS[systemName()]])));
   }
   find("facts").append(table(null, rows), element("p", { className: "small",
-    textContent: "Browsers tell a page little about the GPU, to protect you from being recognised. " +
+    textContent: "Browsers tell a page little about the GPU, to protect you from being recognized. " +
       "A device with two GPUs shows the one that the browser picked: often the one that saves power." }));
 }
 
@@ -195,7 +195,7 @@ async function start() {
   try {
     gpu = await findGpu();
   } catch (error) {
-    say("found", `${error.message} So JavaScript reads your digits, on the processor; vectors and matrices are left out. What helps:`, true);
+    say("found", `${error.message} JavaScript reads your digits on the CPU instead; vectors and matrices are left out. What helps:`, true);
     find("found").append(element("ul", {}, ...listed(error.next ?? [])));
     find("reads").textContent = "in JavaScript on the processor (this page gets no GPU)";
     await openPad(null);
@@ -217,7 +217,7 @@ async function start() {
   try {
     await openPad(gpu);
   } catch (error) {
-    say("found", `The digits are read on the processor, for the GPU did not work: ${error.message}`, true);
+    say("found", `The CPU reads the digits, because the GPU did not work: ${error.message}`, true);
     await openPad(null);
   }
   try {
