@@ -283,7 +283,7 @@ def _is_said(actual: object, expected: float | str) -> bool:
 
 # ----------------------------------------------------------------------------------- exercise 3: which claims mislead
 
-FAULTS = ("above the limit", "hidden by the sum", "too few runs", "another device", "fair")
+FAULTS = ("hidden by the sum", "too few runs", "fair")
 
 
 class Claim(NamedTuple):
@@ -297,34 +297,22 @@ class Claim(NamedTuple):
 
 CLAIMS = {
     "A": Claim(
-        fault="above the limit",
-        number=57 / 8.1,
-        how="the speed over the data sheet's",
-        ask="What does the data sheet allow?",
-    ),
-    "B": Claim(
         fault="hidden by the sum",
         number=8872 / 5825,
         how="the points for training with DirectML over those with ROCm",
         ask="Is each part 1.3 times as large?",
     ),
-    "C": Claim(
+    "B": Claim(
         fault="too few runs",
         number=1.2,
         how="the gap between the medians over the larger distance between quartiles",
         ask="How many spreads do 5 runs need?",
     ),
-    "D": Claim(
+    "C": Claim(
         fault="fair",
         number=1.5,
         how="the longer time over the shorter one",
         ask="What exactly would you hold against it?",
-    ),
-    "E": Claim(
-        fault="another device",
-        number=0,
-        how="the lines that CUDA wrote",
-        ask="What shows that this device computed?",
     ),
 }
 

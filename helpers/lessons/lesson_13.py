@@ -149,12 +149,21 @@ def _find_order(x: np.ndarray, images: np.ndarray, where: str) -> list[int]:
         with np.errstate(invalid="ignore"):  # NaN
             place = places.get(np.rint(row * 255).astype(np.uint8).tobytes())
         if place is None or not np.allclose(row, pixels[place] / 255, rtol=0, atol=4e-6):
-            raise NotYet(
-                f"{where} row {number} of x is none of the images, divided by 255 and read row by row; it goes from "
-                f"{row.min():g} to {row.max():g}. Show it as a picture."
-            )
+            raise NotYet(f"{where} row {number} of x {_describe_wrong_row(row, pixels)}")
         order.append(place)
     return order
+
+
+def _describe_wrong_row(row: np.ndarray, pixels: np.ndarray) -> str:
+    """Say whether a row is one of the images (n, 784) that was divided by another number than 255, or none of them."""
+    with np.errstate(all="ignore"):  # a row may hold NaN, or 0 alone
+        same = np.isclose(row / row.max(), pixels / pixels.max(axis=1, keepdims=True), atol=1e-5).all(axis=1)
+    if same.any():
+        return f"is an image divided by {pixels[same.argmax()].max() / row.max():g}; divide each image by 255."
+    return (
+        f"is none of the images, divided by 255 and read row by row; it goes from {row.min():g} to {row.max():g}. "
+        "Show it as a picture."
+    )
 
 
 def _judge_shuffling(order: Sequence[int]) -> None:
@@ -190,9 +199,8 @@ def check_broken(forgetful: Callable[..., object], loss_twice: Callable[..., obj
         answers.append(checks.answer(forgetful, 2.0, 4.0, 1.0, 0.5, who="forgetful"))
     if all(np.array_equal(answer, (1.5, 1.0)) for answer in answers):
         raise NotDone("forgetful uses the new gradient alone: it is unchanged.")
-    yield checks.judge_function(
-        forgetful, never_forgets, lambda rng: [*rng.uniform(0.5, 1, (5, 4)).tolist(), (1.0, 0, 0.25, 0.5)]
-    )
+    fixed = [(1.0, 0, 0.25, 0.5), (1.0, -0.5, -0.25, 0.5)]
+    yield checks.judge_function(forgetful, never_forgets, lambda rng: [*rng.uniform(0.5, 1, (5, 4)).tolist(), *fixed])
     yield checks.judge_function(loss_twice, compute_loss, lambda rng: [draw(rng, n) for n in (1, 4, 10)])
 
 
@@ -271,13 +279,14 @@ class Training:
 
         Args:
             rate: another learning rate.
-            images: train with this number of the first images alone.
+            images: train with this number of images alone, drawn at random.
             edge: whether all but the two outermost rows and columns of each image becomes 0.
         """
-        x = self.x[:images].reshape(-1, 28, 28).copy()
+        chosen = slice(None) if images is None else np.random.default_rng(0).choice(len(self.x), images, replace=False)
+        x = self.x[chosen].reshape(-1, 28, 28).copy()
         if edge:
             x[:, 2:-2, 2:-2] = 0
-        return float(np.mean(self._train(x.reshape(-1, 784), rate or self.rate)[1][-100:]))
+        return float(np.mean(self._train(x.reshape(-1, 784), self.y[chosen], rate or self.rate)[1][-100:]))
 
     def growth(self) -> float:
         """Compute the gradient of one batch twice, weights unchanged; return how many times larger the second is."""
@@ -287,7 +296,7 @@ class Training:
 
     def row_sum(self) -> float:
         """Return the sum of the ten numbers that the trained network hands to its loss for the first image."""
-        scores = self.x[0] @ self._train(self.x, self.rate)[0]
+        scores = self.x[0] @ self._train(self.x, self.y, self.rate)[0]
         powers = np.exp(scores - scores.max())
         return float((powers / powers.sum() if self.cause == "softmax twice" else scores).sum())
 
@@ -298,14 +307,14 @@ class Training:
         loss, gradient = _compile_loss(softmax_twice=self.cause == "softmax twice")(weights, x, y)
         return (gradient + last if self.cause == "gradients add up" else gradient), float(loss)
 
-    def _train(self, x: np.ndarray, rate: float) -> tuple[np.ndarray, list[float]]:
+    def _train(self, x: np.ndarray, y: np.ndarray, rate: float) -> tuple[np.ndarray, list[float]]:
         """Return the weights (784, 10) at the end, and the loss of each step."""
         rng, losses = np.random.default_rng(0), []
         total: jax.Array | int = 0
         weights: np.ndarray | jax.Array = rng.uniform(-0.036, 0.036, (784, 10)).astype(np.float32)
         for _ in range(self.steps):
             batch = rng.integers(0, len(x), 128)
-            total, loss = self._gradient(weights, x[batch], self.y[batch], total)
+            total, loss = self._gradient(weights, x[batch], y[batch], total)
             weights = weights - np.float32(rate) * total
             losses.append(loss)
         return np.asarray(weights), losses
