@@ -8,7 +8,7 @@ import functools
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -40,6 +40,7 @@ ENOUGH_TIME = 1e-3  # seconds that a launch of `chain` shall take
 # Steps of a launch. A CPU overlaps the end of a chain with the next one: 256 steps were a third faster than 4,096.
 FEWEST_STEPS, MOST_STEPS = 2**12, 2**20
 FLAT, MOST_GROUPS = 1.1, 64  # a curve of groups ends if two doublings gain less, or with so many groups for each unit
+MOST_ITEMS = 2**21  # and with so many work-items: the fewest elements of the lesson's arrays
 ROUNDS, SECONDS = 15, 3.0  # short launches take turns for so many rounds; after so many seconds no more begin
 
 
@@ -164,9 +165,10 @@ def measure_groups(launch: LaunchSteps, size: int, queue: cl.CommandQueue) -> Cu
     units, each = queue.device.max_compute_units, 8
     while True:
         counts = [2**power for power in range((each * units).bit_length())]
-        curve = measure_curve(f"groups of {size}", launch, {count * size: size for count in counts}, queue)
+        sizes = {count * size: size for count in counts if count * size <= MOST_ITEMS}
+        curve = measure_curve(f"groups of {size}", launch, sizes, queue)
         *_, before, _, last = curve.speeds.values()
-        if last <= FLAT * before or each >= MOST_GROUPS:
+        if last <= FLAT * before or each >= MOST_GROUPS or len(sizes) < len(counts):
             break
         each *= 4
     curve = dataclasses.replace(curve, fewest=units * size)
@@ -302,7 +304,7 @@ def draw_curves(curves: Sequence[Curve], device: str) -> None:
     with figure(7.5, 3.4, title) as (drawn, axes):
         for curve, color, marker in zip(curves, (SKY, BLUE), "^o", strict=True):
             name = f"{curve.groups}, best: {format_number(curve.best)} GFLOP/s"
-            _draw_shares(axes, curve.speeds, color, marker=marker, ms=5, label=name)
+            axes.plot(*_find_shares(curve.speeds), color=color, marker=marker, ms=5, label=name)
             share = 100 * curve.speeds[curve.enough] / curve.best
             axes.plot(curve.enough, share, "o", mfc="none", mec=color, ms=14, mew=2)
             words.append(f"{curve.groups}: enough: {curve.claim}, up to {format_number(curve.best)} GFLOP/s")
@@ -316,10 +318,10 @@ def draw_curves(curves: Sequence[Curve], device: str) -> None:
     show(drawn, f"{title}. {'. '.join(words)}.")
 
 
-def _draw_shares(axes: Axes, speeds: Mapping[int, float], color: str, **style: Any) -> None:
-    """Draw speeds, by the number of work-items, in percent of the best of them."""
-    shares = 100 * np.array(list(speeds.values())) / max(speeds.values())
-    axes.plot(list(speeds), shares, color=color, **style)
+def _find_shares(speeds: Mapping[int, float]) -> tuple[list[int], list[float]]:
+    """Return the numbers of work-items, and for each the speed in percent of the best one."""
+    best = max(speeds.values())
+    return list(speeds), [100 * speed / best for speed in speeds.values()]
 
 
 def _draw_recorded(axes: Axes, curve: Curve, color: str) -> list[str]:
@@ -330,5 +332,5 @@ def _draw_recorded(axes: Axes, curve: Curve, color: str) -> list[str]:
     if not found:
         return []
     name = f"{curve.groups}, recorded GPU"
-    _draw_shares(axes, found, color, ls=":", marker=".", label=name)
+    axes.plot(*_find_shares(found), color=color, ls=":", marker=".", label=name)
     return [f"{name}: up to {format_number(max(found.values()))} GFLOP/s"]
