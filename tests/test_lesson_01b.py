@@ -281,6 +281,7 @@ def test_a_limit_has_no_name_where_the_runs_disagree():
 def test_a_speed_above_its_roof_is_a_question():
     above = limits.tabulate_limits([case((0.1, 2.0, 2.0, 2.0), speed=12.0)], 40.0, 100.0)
     assert above.below[-1].startswith("Above 110 % of the roof")
+    assert above.rows[0][-1] == "above its roof (120 % of its roof)"
 
 
 @pytest.mark.parametrize(

@@ -173,8 +173,8 @@ def measure_groups(launch: LaunchSteps, size: int, queue: cl.CommandQueue) -> Cu
         each *= 4
     curve = dataclasses.replace(curve, fewest=units * size)
     if curve.claim == "no claim":
-        print(f"With {curve.enough:,} work-items, some of the {units} units have no group. Likely other programs kept")
-        print("them busy, or units share a core. A run on a quiet computer would tell.")
+        print(f"If {curve.enough:,} were enough, some of the {units} units would need no group. Likely other programs")
+        print("kept those busy, or units share a core. A run on a quiet computer would tell.")
     return curve
 
 

@@ -78,11 +78,15 @@ class Case:
     def name_limits(self, bandwidth: float, peak: float) -> set[str]:
         """Return what the rule of exercise 3 says of the fastest runs and of the first quartiles: one name, or two.
 
+        A kernel above its roof gets no limit's name.
+
         Args:
             bandwidth: the best that was seen, in GB/s.
             peak: the best that was seen, in GFLOP/s.
         """
         rule, share = functions.get("limit", decide_limit), self.compute_share(bandwidth, peak)
+        if share > MOST:
+            return {"above its roof"}
         return {rule(*self.compute_ratios(faster).values(), share) for faster in (0, 0.25)}
 
 
