@@ -42,6 +42,7 @@ FEWEST_STEPS, MOST_STEPS = 2**12, 2**20
 FLAT, MOST_GROUPS = 1.1, 64  # a curve of groups ends if two doublings gain less, or with so many groups for each unit
 MOST_ITEMS = 2**21  # and with so many work-items: the fewest elements of the lesson's arrays
 ROUNDS, SECONDS = 15, 3.0  # short launches take turns for so many rounds; after so many seconds no more begin
+GROUP_ROUNDS = 100  # rounds for curves of groups: on a busy computer, few launches get all units
 
 
 # ---------------------------------------------------------------------------------------------- what it measures
@@ -116,12 +117,16 @@ def find_steps(launch: Callable[[int], object], queue: cl.CommandQueue) -> int:
     return steps
 
 
-def take_turns(ways: Mapping[Label, Callable[[], object]], queue: cl.CommandQueue) -> dict[Label, timing.Measurement]:
-    """Time short launches in ROUNDS rounds, fewer where they would take longer than SECONDS."""
-    return timing.measure_interleaved(ways, opencl.name(queue.device), ROUNDS, 2, on=queue, seconds=SECONDS)
+def take_turns(
+    ways: Mapping[Label, Callable[[], object]], queue: cl.CommandQueue, rounds: int = ROUNDS
+) -> dict[Label, timing.Measurement]:
+    """Time short launches in some rounds, fewer where they would take longer than SECONDS."""
+    return timing.measure_interleaved(ways, opencl.name(queue.device), rounds, 2, on=queue, seconds=SECONDS)
 
 
-def measure_curve(groups: str, launch: LaunchSteps, sizes: Mapping[int, int], queue: cl.CommandQueue) -> Curve:
+def measure_curve(
+    groups: str, launch: LaunchSteps, sizes: Mapping[int, int], queue: cl.CommandQueue, rounds: int = ROUNDS
+) -> Curve:
     """Time `chain` with more and more work-items, every launch with the steps that `find_steps` gives it.
 
     Args:
@@ -129,10 +134,11 @@ def measure_curve(groups: str, launch: LaunchSteps, sizes: Mapping[int, int], qu
         launch: queues it; takes the work-items, the size of a work-group and the steps.
         sizes: for each number of work-items the size of a work-group.
         queue: of the device.
+        rounds: how often the launches take turns.
     """
     steps = {items: find_steps(functools.partial(launch, items, size), queue) for items, size in sizes.items()}
     ways = {items: functools.partial(launch, items, size, steps[items]) for items, size in sizes.items()}
-    runs = take_turns(ways, queue)
+    runs = take_turns(ways, queue, rounds)
     works = {items: 2e-9 * items * steps[items] for items in runs}
     curve = Curve(groups, runs, {n: work / min(runs[n].seconds) for n, work in works.items()}, steps)
     for items in runs:
@@ -166,7 +172,7 @@ def measure_groups(launch: LaunchSteps, size: int, queue: cl.CommandQueue) -> Cu
     while True:
         counts = [2**power for power in range((each * units).bit_length())]
         sizes = {count * size: size for count in counts if count * size <= MOST_ITEMS}
-        curve = measure_curve(f"groups of {size}", launch, sizes, queue)
+        curve = measure_curve(f"groups of {size}", launch, sizes, queue, GROUP_ROUNDS)
         *_, before, _, last = curve.speeds.values()
         if last <= FLAT * before or each >= MOST_GROUPS or len(sizes) < len(counts):
             break
