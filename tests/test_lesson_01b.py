@@ -212,6 +212,18 @@ def test_every_launch_of_a_chain_takes_long_enough_to_hide_its_launch(monkeypatc
         assert 1e-3 <= 5e-5 + 1e-9 * steps * items < 2.1e-3
 
 
+def test_a_device_whose_other_units_are_busy_gets_no_claim(monkeypatch, capsys):
+    """A unit alone is what a busy computer leaves of two."""
+    found = lesson_01b.measure_groups(Unit(monkeypatch, 4).launch, 4, make_queue())
+    assert found.enough == 4 and found.claim == "no claim" and "quiet" in printed(capsys)
+    assert lesson_01b.measure_groups(Unit(monkeypatch, 8).launch, 4, make_queue()).claim == 8
+
+
+def test_groups_are_added_as_long_as_they_gain(monkeypatch):
+    found = lesson_01b.measure_groups(Unit(monkeypatch, 64).launch, 1, make_queue())
+    assert list(found.runs)[-1] > 64 and found.claim == 64
+
+
 def test_the_curve_of_groups_is_noted(monkeypatch, tmp_path):
     monkeypatch.setenv(records.RECORD, str(tmp_path / "notes"))
     found = lesson_01b.measure_groups(Unit(monkeypatch, 4).launch, 4, make_queue())
@@ -230,7 +242,7 @@ def test_a_recorded_curve_stands_beside_the_own(monkeypatch, tmp_path):
     monkeypatch.setattr(records, "find_column", lambda lesson, labels: find(lesson, labels, tmp_path))
     monkeypatch.setattr(lesson_01b, "show", lambda figure, alt: shown.append(alt))
     lesson_01b.draw_curves([curve({1: 1.0, 2: 2.0})] * 2, "mine")
-    assert "one group, recorded GPU: up to 8 GFLOP/s" in shown[0] and "2 are enough" in shown[0]
+    assert "one group, recorded GPU: up to 8 GFLOP/s" in shown[0] and "enough: 2" in shown[0]
 
 
 # ------------------------------------------------------------------------------------------------- the roof
@@ -269,6 +281,7 @@ def test_a_limit_has_no_name_where_the_runs_disagree():
 def test_a_speed_above_its_roof_is_a_question():
     above = limits.tabulate_limits([case((0.1, 2.0, 2.0, 2.0), speed=12.0)], 40.0, 100.0)
     assert above.below[-1].startswith("Above 110 % of the roof")
+    assert above.rows[0][-1] == "above its roof (120 % of its roof)"
 
 
 @pytest.mark.parametrize(

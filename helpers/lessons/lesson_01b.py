@@ -23,7 +23,7 @@ from helpers.lessons.lesson_01b_exercises import (  # noqa: F401  (the notebook 
     functions,
 )
 from helpers.measure import records, timing
-from helpers.measure.plots import BLUE, SKY, figure, show
+from helpers.measure.plots import BLUE, GREY, SKY, figure, show
 from helpers.measure.tables import Table, format_number
 
 if TYPE_CHECKING:
@@ -36,8 +36,13 @@ if TYPE_CHECKING:
 
 LESSON = "01b"
 ENOUGH = 0.8  # there are enough work-items from this share of the best speed of a curve
-ENOUGH_TIME, MOST_STEPS = 1e-3, 2**20  # seconds that a launch of `chain` shall take, and its steps at most
+ENOUGH_TIME = 1e-3  # seconds that a launch of `chain` shall take
+# Steps of a launch. A CPU overlaps the end of a chain with the next one: 256 steps were a third faster than 4,096.
+FEWEST_STEPS, MOST_STEPS = 2**12, 2**20
+FLAT, MOST_GROUPS = 1.1, 64  # a curve of groups ends if two doublings gain less, or with so many groups for each unit
+MOST_ITEMS = 2**21  # and with so many work-items: the fewest elements of the lesson's arrays
 ROUNDS, SECONDS = 15, 3.0  # short launches take turns for so many rounds; after so many seconds no more begin
+GROUP_ROUNDS = 100  # rounds for curves of groups: on a busy computer, few launches get all units
 
 
 # ---------------------------------------------------------------------------------------------- what it measures
@@ -67,6 +72,7 @@ class Curve:
     runs: Mapping[int, timing.Measurement]  # by the number of work-items
     speeds: Mapping[int, float]  # of the fastest run, in GFLOP/s
     steps: Mapping[int, int]  # of each launch
+    fewest: int = 1  # work-items with which each unit has a group; if fewer seem to be enough, nothing can be claimed
 
     @property
     def best(self) -> float:
@@ -78,6 +84,11 @@ class Curve:
         """The fewest work-items that reach ENOUGH of the best speed."""
         return next(items for items, speed in self.speeds.items() if speed >= ENOUGH * self.best)
 
+    @property
+    def claim(self) -> int | str:
+        """What can be said of `enough`: the number, or "no claim" if units without a group would have to be busy."""
+        return self.enough if self.enough >= ENOUGH * self.fewest else "no claim"
+
     def name(self, items: int) -> str:
         """Return what a record calls the speed with this number of work-items."""
         return f"chain, {items:,} work-items, {self.groups}"
@@ -88,7 +99,7 @@ class Curve:
 
 
 def find_steps(launch: Callable[[int], object], queue: cl.CommandQueue) -> int:
-    """Return for how many steps, a power of two, a launch takes ENOUGH_TIME; at most MOST_STEPS.
+    """Return for how many steps, a power of two from FEWEST_STEPS to MOST_STEPS, a launch takes ENOUGH_TIME.
 
     A launch as long as this spends little of its time on being launched. A longer one would more often have to share
     its core with other programs.
@@ -97,7 +108,7 @@ def find_steps(launch: Callable[[int], object], queue: cl.CommandQueue) -> int:
         launch: queues the kernel; takes the steps.
         queue: of the device.
     """
-    steps = 2**8
+    steps = FEWEST_STEPS
     while steps < MOST_STEPS:
         run = timing.measure(functools.partial(launch, steps), device="", on=queue, repeats=5, warmup=0)
         if min(run.seconds) >= ENOUGH_TIME:
@@ -106,12 +117,16 @@ def find_steps(launch: Callable[[int], object], queue: cl.CommandQueue) -> int:
     return steps
 
 
-def take_turns(ways: Mapping[Label, Callable[[], object]], queue: cl.CommandQueue) -> dict[Label, timing.Measurement]:
-    """Time short launches in ROUNDS rounds, fewer where they would take longer than SECONDS."""
-    return timing.measure_interleaved(ways, opencl.name(queue.device), ROUNDS, 2, on=queue, seconds=SECONDS)
+def take_turns(
+    ways: Mapping[Label, Callable[[], object]], queue: cl.CommandQueue, rounds: int = ROUNDS
+) -> dict[Label, timing.Measurement]:
+    """Time short launches in some rounds, fewer where they would take longer than SECONDS."""
+    return timing.measure_interleaved(ways, opencl.name(queue.device), rounds, 2, on=queue, seconds=SECONDS)
 
 
-def measure_curve(groups: str, launch: LaunchSteps, sizes: Mapping[int, int], queue: cl.CommandQueue) -> Curve:
+def measure_curve(
+    groups: str, launch: LaunchSteps, sizes: Mapping[int, int], queue: cl.CommandQueue, rounds: int = ROUNDS
+) -> Curve:
     """Time `chain` with more and more work-items, every launch with the steps that `find_steps` gives it.
 
     Args:
@@ -119,10 +134,11 @@ def measure_curve(groups: str, launch: LaunchSteps, sizes: Mapping[int, int], qu
         launch: queues it; takes the work-items, the size of a work-group and the steps.
         sizes: for each number of work-items the size of a work-group.
         queue: of the device.
+        rounds: how often the launches take turns.
     """
     steps = {items: find_steps(functools.partial(launch, items, size), queue) for items, size in sizes.items()}
     ways = {items: functools.partial(launch, items, size, steps[items]) for items, size in sizes.items()}
-    runs = take_turns(ways, queue)
+    runs = take_turns(ways, queue, rounds)
     works = {items: 2e-9 * items * steps[items] for items in runs}
     curve = Curve(groups, runs, {n: work / min(runs[n].seconds) for n, work in works.items()}, steps)
     for items in runs:
@@ -151,9 +167,21 @@ def measure_unit(launch: LaunchSteps, queue: cl.CommandQueue) -> Curve:
 
 
 def measure_groups(launch: LaunchSteps, size: int, queue: cl.CommandQueue) -> Curve:
-    """Time 1, 2, 4, ... work-groups of a size, up to 8 for each unit and the next power of two."""
-    counts = [2**power for power in range((8 * queue.device.max_compute_units).bit_length())]
-    return measure_curve(f"groups of {size}", launch, {count * size: size for count in counts}, queue)
+    """Time 1, 2, 4, ... work-groups of a size: 8 for each unit, more until two doublings gain little."""
+    units, each = queue.device.max_compute_units, 8
+    while True:
+        counts = [2**power for power in range((each * units).bit_length())]
+        sizes = {count * size: size for count in counts if count * size <= MOST_ITEMS}
+        curve = measure_curve(f"groups of {size}", launch, sizes, queue, GROUP_ROUNDS)
+        *_, before, _, last = curve.speeds.values()
+        if last <= FLAT * before or each >= MOST_GROUPS or len(sizes) < len(counts):
+            break
+        each *= 4
+    curve = dataclasses.replace(curve, fewest=units * size)
+    if curve.claim == "no claim":
+        print(f"If {curve.enough:,} were enough, some of the {units} units would need no group. Likely other programs")
+        print("kept those busy, or units share a core. A run on a quiet computer would tell.")
+    return curve
 
 
 def write_chains(count: int) -> str:
@@ -278,27 +306,28 @@ def copy_and_add(
 
 def draw_curves(curves: Sequence[Curve], device: str) -> None:
     """Draw the speed of `chain` against the number of work-items, and what a GPU reached with such groups."""
-    from matplotlib.ticker import LogLocator, NullFormatter
-
     title, words = f"How many work-items are enough? {device}", []
     with figure(7.5, 3.4, title) as (drawn, axes):
         for curve, color, marker in zip(curves, (SKY, BLUE), "^o", strict=True):
-            axes.plot(*_split(curve.speeds), color=color, marker=marker, ms=5, label=curve.groups)
-            axes.plot(curve.enough, curve.speeds[curve.enough], "o", mfc="none", mec=color, ms=14, mew=2)
-            words.append(f"{curve.groups}: {curve.enough:,} are enough, up to {format_number(curve.best)} GFLOP/s")
+            name = f"{curve.groups}, best: {format_number(curve.best)} GFLOP/s"
+            axes.plot(*_find_shares(curve.speeds), color=color, marker=marker, ms=5, label=name)
+            share = 100 * curve.speeds[curve.enough] / curve.best
+            axes.plot(curve.enough, share, "o", mfc="none", mec=color, ms=14, mew=2)
+            words.append(f"{curve.groups}: enough: {curve.claim}, up to {format_number(curve.best)} GFLOP/s")
             words += _draw_recorded(axes, curve, color)
-        axes.set(xlabel="work-items (large circle: enough)", ylabel="GFLOP/s", xscale="log", yscale="log")
-        low, high = axes.get_ylim()
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 300 * low else (1,)))
-        axes.yaxis.set_minor_formatter(NullFormatter())
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.axhline(100 * ENOUGH, color=GREY, lw=1)
+        label = f"work-items (large circle: first with {100 * ENOUGH:.0f} %)"
+        axes.set(xlabel=label, ylabel="% of the curve's best speed", xscale="log")
+        axes.set_ylim(0, 108)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         axes.legend(fontsize=10, loc="lower right")
     show(drawn, f"{title}. {'. '.join(words)}.")
 
 
-def _split(points: Mapping[int, float]) -> tuple[list[int], list[float]]:
-    return list(points), list(points.values())
+def _find_shares(speeds: Mapping[int, float]) -> tuple[list[int], list[float]]:
+    """Return the numbers of work-items, and for each the speed in percent of the best one."""
+    best = max(speeds.values())
+    return list(speeds), [100 * speed / best for speed in speeds.values()]
 
 
 def _draw_recorded(axes: Axes, curve: Curve, color: str) -> list[str]:
@@ -309,5 +338,5 @@ def _draw_recorded(axes: Axes, curve: Curve, color: str) -> list[str]:
     if not found:
         return []
     name = f"{curve.groups}, recorded GPU"
-    axes.plot(*_split(found), color=color, ls=":", marker=".", label=name)
+    axes.plot(*_find_shares(found), color=color, ls=":", marker=".", label=name)
     return [f"{name}: up to {format_number(max(found.values()))} GFLOP/s"]

@@ -52,6 +52,8 @@ def check_clock(clock: Callable[..., Sequence[float]]) -> Iterator[str]:
     for number, (actual, (start, end)) in enumerate(zip(seconds, queue.runs[-repeats:], strict=True), 1):
         if not math.isclose(actual, end - start, rel_tol=0.01):
             spent = f"this queue was busy with it for {timing.duration(end - start)}, came {timing.duration(actual)}"
+            if math.isclose(actual, 1_000 * (end - start), rel_tol=0.01):
+                hint = "These are milliseconds. Return seconds, as `time.perf_counter()` counts them."
             raise NotYet(f"run {number}: {spent}. {hint or 'When does your clock start, and stop?'}")
     functions["clock"] = clock
     yield f"{repeats} runs of a queue whose times are known"
@@ -347,17 +349,17 @@ def compute_roof(intensity: float, bandwidth: float, peak: float) -> float:
     return min(intensity * bandwidth, peak)
 
 
-def decide_limit(launch: float, items: float, each: float, operations: float, share: float) -> str:
+def decide_limit(start: float, items: float, each: float, operations: float, share: float) -> str:
     """Return what limits a kernel, by the rule of exercise 3.
 
     Args:
-        launch: the time of a launch of one work-item, divided by the kernel's own time; likewise of the kernel with ...
+        start: the time of a launch of one work-item, divided by the kernel's own time; likewise of the kernel with ...
         items: ... twice the work-items.
         each: ... twice the elements in each work-item.
         operations: ... twice the operations for the same bytes.
         share: the kernel's speed, divided by its roof.
     """
-    if launch >= 0.5:
+    if start >= 0.5:
         return LAUNCH
     if items < CHEAP:
         return ITEMS

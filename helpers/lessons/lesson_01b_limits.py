@@ -78,11 +78,15 @@ class Case:
     def name_limits(self, bandwidth: float, peak: float) -> set[str]:
         """Return what the rule of exercise 3 says of the fastest runs and of the first quartiles: one name, or two.
 
+        A kernel above its roof gets no limit's name.
+
         Args:
             bandwidth: the best that was seen, in GB/s.
             peak: the best that was seen, in GFLOP/s.
         """
         rule, share = functions.get("limit", decide_limit), self.compute_share(bandwidth, peak)
+        if share > MOST:
+            return {"above its roof"}
         return {rule(*self.compute_ratios(faster).values(), share) for faster in (0, 0.25)}
 
 
@@ -92,10 +96,10 @@ def measure_cases(queue: cl.CommandQueue, buffers: Sequence[cl.Buffer], size: in
     Args:
         queue: of the device.
         buffers: x, y and what is written, of `size` float32 each.
-        size: elements, a multiple of 32.
+        size: elements of the large additions, a multiple of 16; with twice the work they have twice as many.
     """
-    half, units = size // 2, queue.device.max_compute_units
-    additions = {f"add, {SMALL:,} elements": (SMALL, 1), "add": (half, 1), "add16": (half, 16)}
+    buffers, units = [_double(queue, buffer) for buffer in buffers], queue.device.max_compute_units
+    additions = {f"add, {SMALL:,} elements": (SMALL, 1), "add": (size, 1), "add16": (size, 16)}
     chains = {"1 chain, one group of 64": (64, 1), **{name_chains(count): (64 * units, count) for count in (1, 8)}}
     cases = []
 
@@ -111,6 +115,16 @@ def measure_cases(queue: cl.CommandQueue, buffers: Sequence[cl.Buffer], size: in
         ways = _vary_chains(queue, buffers, items, count, steps)
         note(label, 2 * steps / 8, 2e-9 * steps * items * count, ways)
     return cases
+
+
+def _double(queue: cl.CommandQueue, buffer: cl.Buffer) -> cl.Buffer:
+    """Return a buffer that holds the content of another one twice."""
+    import pyopencl as cl
+
+    twice = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 2 * buffer.size)
+    for start in (0, buffer.size):
+        cl.enqueue_copy(queue, twice, buffer, byte_count=buffer.size, dst_offset=start)
+    return twice
 
 
 def _vary_addition(queue: cl.CommandQueue, buffers: Sequence[cl.Buffer], count: int, each: int) -> Ways:
@@ -168,9 +182,12 @@ def tabulate_limits(cases: Sequence[Case], bandwidth: float, peak: float) -> Tab
         said = names[0] if len(names) == 1 else f"no claim: {' or '.join(names)}"
         rows.append((case.label, *ratios, f"{said} ({format_number(100 * share, 2)} % of its roof)"))
     whose = "yours" if "limit" in functions else "the lesson's"
-    below = [f"The rule is {whose}. A limit has a name if it gives the same for the fastest quarter of the runs."]
+    below = [
+        f"The rule is {whose}. A limit has a name if it gives the same for the fastest quarter of the runs.",
+        f"The roof: a yardstick of {bandwidth:.3g} GB/s, a peak of {format_number(peak)} GFLOP/s.",
+    ]
     if questions:
-        wrong = "something was counted or measured wrongly"
+        wrong = "something was counted or measured wrongly, or the computer was busier when the roof was measured"
         below.append(f"Above {100 * MOST:.0f} % of the roof, {wrong}: {'; '.join(questions)}.")
     return Table(rows, ("", "launch", "work-items x 2", "in each x 2", "operations x 2", "limit"), below)
 

@@ -59,20 +59,23 @@ def _make_pieces(gap: int, stride: int) -> Case:
     )
 
 
-def _make_drift(source: str, rows: Callable[[np.ndarray], np.ndarray]) -> Case:
-    return Case(
-        source,
-        lambda n: (n * n // 8,),
-        (128,),
-        lambda x, y, n: (x, y, np.int32(n * n // 8)),
-        lambda x: rows(x)[0] + rows(x)[3] / 2,
-    )
-
-
 def _make_transpose(source: str, each: int) -> Case:
     return Case(
         source, lambda n: (n, n // each), (32, 8), lambda x, y, n: (x, y, np.int32(n)), lambda x: x.T.reshape(-1)
     )
+
+
+def shorten(rows: int) -> int:
+    """Return 32 rows less, but at least 32: such rows begin in more sets of a cache than those of a power of two."""
+    return max(32, rows - 32)
+
+
+SHORTER = "naive, n - 32"
+
+
+def find_side(name: str, rows: int) -> int:
+    """Return how many rows of a square x with so many rows one of CASES uses."""
+    return shorten(rows) if name == SHORTER else rows
 
 
 CASES = {
@@ -81,10 +84,15 @@ CASES = {
     "same span, stride 32": _make_pieces(1024, 32),
     "same span, stride 1": _make_pieces(1024, 1),
     "in order": _make_pieces(32, 1),
-    "structures": _make_drift(lesson_15.DRIFT, lambda x: x.reshape(-1, 8).T),
-    "arrays": _make_drift(lesson_15.DRIFT_ARRAYS, lambda x: x.reshape(8, -1)),
     "copy": _make_transpose(lesson_15.COPY, 1)._replace(expected=lambda x: x.reshape(-1)),
     "naive": _make_transpose(lesson_15.NAIVE, 1),
+    SHORTER: Case(
+        lesson_15.NAIVE,
+        lambda n: (shorten(n), shorten(n)),
+        (32, 8),
+        lambda x, y, n: (x, y, np.int32(shorten(n))),
+        lambda x: x.reshape(-1)[: shorten(len(x)) ** 2].reshape(shorten(len(x)), -1).T.reshape(-1),
+    ),
     "tile": _make_transpose(lesson_15.write_tiled(32), 4),
     "padded tile": _make_transpose(lesson_15.write_tiled(33), 4),
 }
@@ -93,7 +101,7 @@ SWEPT = 2**25  # floats that are read and written for that: 128 MiB, more than t
 SWEEP = "__kernel void sweep(__global float *z) { z[get_global_id(0)] += 1; }"
 READS = ("stride 1", "stride 32", "same span, stride 32", "same span, stride 1", "in order")
 EVICTED_READS = tuple(EVICTED + name for name in READS[2:])
-TRANSPOSES = ("copy", "naive", "tile", "padded tile")
+TRANSPOSES = ("copy", "naive", SHORTER, "tile", "padded tile")
 
 
 def record_case(name: str) -> Trace:
@@ -142,8 +150,8 @@ def measure_kernels(queue: cl.CommandQueue, names: Sequence[str], rows: int) -> 
     timed = _insert_sweeps(queue, ways)
     measured = timing.measure_interleaved(timed, opencl.name(queue.device), timing.ENOUGH, warmup=2, on=queue)
     runs = {name: measured[name] for name in ways}
-    for run in runs.values():
-        records.add_run(run, amount=f"{rows:,} x {rows:,} floats")
+    for name, run in runs.items():
+        records.add_run(run, amount="{0:,} x {0:,} floats".format(find_side(name, rows)))
     return runs
 
 
@@ -164,17 +172,6 @@ def _insert_sweeps(queue: cl.CommandQueue, ways: Mapping[str, Callable[[], objec
     return timed
 
 
-def _add_recorded(table: tables.Table) -> tables.Table:
-    """Return the table with the column *recorded*, and a line for each GPU on record that has none of these numbers."""
-    labels = {str(row[0]) for row in table.rows}
-    below = [
-        f"{record.machine.device}: not recorded."
-        for record in records.read_all()
-        if not any(("15", label) in record.notes for label in labels)
-    ]
-    return records.add_column(tables.Table(table.rows, table.headers, (*table.below, *below)), "15")
-
-
 # From one kernel to the next; but for the first, each step changes one thing at most.
 STRIDE_STEPS = (
     "stride 32 → stride 1",
@@ -186,19 +183,7 @@ STRIDE_STEPS = (
 )
 
 
-class Step(NamedTuple):
-    """From one kernel to the next: the counter that it is about, and what changes besides."""
-
-    counter: str
-    besides: str = ""
-
-
-STEPS = {
-    "same span, stride 32 → same span, stride 1": Step("lines"),
-    "structures → arrays": Step("lines", "span"),
-    "naive → tile": Step("lines", "the tile"),
-    "tile → padded tile": Step("turns"),
-}
+TRANSPOSE_STEPS = "naive → tile", "tile → padded tile"
 
 
 def _find_span(name: str, rows: int) -> int:
@@ -249,12 +234,13 @@ def tabulate_transposes(runs: Mapping[str, timing.Measurement], rows: int) -> ta
         runs: what `measure_kernels` returned.
         rows: of its x.
     """
+    note_steps(runs)
     listed, moved = [], []
     for name in (name for name in TRANSPOSES if name in runs):
-        run = runs[name]
-        speeds = [8 * rows * rows / seconds / 1e9 for seconds in (run.median, *reversed(run.quartiles))]
+        gigabytes = 8e-9 * find_side(name, rows) ** 2
+        speeds = [gigabytes / seconds for seconds in (runs[name].median, *reversed(runs[name].quartiles))]
         median, low, high = (f"{speed:.3g}" for speed in speeds)
-        share = runs["copy"].median / run.median if "copy" in runs else float("nan")
+        share = speeds[0] / (8e-9 * rows**2 / runs["copy"].median) if "copy" in runs else float("nan")
         counted = (f"{count:,}" for count in count_case(name))
         listed.append((name, *counted, f"{median} GB/s ({low} to {high})", f"{share:.0%}"))
         if share > 1.1:
@@ -265,6 +251,9 @@ def tabulate_transposes(runs: Mapping[str, timing.Measurement], rows: int) -> ta
     ]
     if moved:
         below.append(f"Faster than the copy: {', '.join(moved)}. This copy is not the ceiling here.")
+    column = records.find_column("15", TRANSPOSE_STEPS)
+    below += [f"{step}: {note.value:.3g} {note.unit}, recorded." for step, note in column.notes.items()]
+    below += column.below
     headers = "kernel", "lines asked for", "different lines", "turns", "measured", "of the copy"
     return tables.Table(listed, headers, below)
 
@@ -282,7 +271,7 @@ def count_case(name: str) -> tuple[int, int, int]:
 
 def note_steps(runs: Mapping[str, timing.Measurement]) -> None:
     """Note for a record how many times as fast each step made the kernel, and whether the spread allows a claim."""
-    for step in dict.fromkeys((*STRIDE_STEPS, *STEPS)):
+    for step in (*STRIDE_STEPS, *TRANSPOSE_STEPS):
         before, after = step.split(" → ")
         if before in runs and after in runs:
             unit = "times as fast" if timing.is_clear(runs[before], runs[after]) else "times as fast, no claim"
@@ -305,54 +294,7 @@ def has_local_memory(device: cl.Device) -> bool:
     return device.local_mem_type == cl.device_local_mem_type.LOCAL
 
 
-def compare_steps(
-    runs: Mapping[str, timing.Measurement], predictions: Mapping[str, object], has_banks: bool = True
-) -> tables.Table:
-    """Return for each of STEPS what the counters and the clock say, whether they agree, and what a GPU's clock said.
-
-    Args:
-        runs: what `measure_kernels` returned.
-        predictions: for each step the learner's word, "faster" or "same".
-        has_banks: whether the device has local memory of its own.
-    """
-    note_steps(runs)
-    rows = []
-    for step, (counter, besides) in STEPS.items():
-        before, after = step.split(" → ")
-        if before not in runs or after not in runs:  # one of them computed something wrong
-            continue
-        old, new = (
-            dict(zip(("lines", "different", "turns"), count_case(name), strict=True)) for name in (before, after)
-        )
-        verdict = _judge_step(runs[before], runs[after], new[counter] < old[counter])
-        if besides:
-            verdict = f"two changes: {besides}"
-        elif counter == "turns" and not has_banks:
-            verdict = "no banks here"
-        you = f" (you: {predictions[step]})" if predictions.get(step) else ""
-        gain = f"{describe_gain(runs[before], runs[after])}{you}"
-        asked, different = f"{old[counter]:,} → {new[counter]:,}", f"{old['different']:,} → {new['different']:,}"
-        rows.append((step, f"{counter}: {asked}", different, gain, verdict))
-    headers = "step", "asked for", "different lines", "time here", "count and clock agree?"
-    return _add_recorded(tables.Table(rows, headers, [_describe_times(runs)]))
-
-
 def _describe_times(runs: Mapping[str, timing.Measurement]) -> str:
     """Return which numbers a table of these runs shows, and of which device."""
     devices = ", ".join(dict.fromkeys(run.device for run in runs.values()))
     return f"Times: medians of {timing.ENOUGH} runs on {devices}."
-
-
-def _judge_step(before: timing.Measurement, after: timing.Measurement, is_fewer: bool) -> str:
-    """Return whether the clock agrees with a counter that fell or stayed: "yes", "no" or "open".
-
-    A counter that stayed expects no gap: a clear one, either way, is a "no".
-
-    Args:
-        before: the kernel before the step.
-        after: the kernel after it.
-        is_fewer: whether the counter fell.
-    """
-    if not timing.is_clear(before, after):
-        return "open"
-    return "yes" if is_fewer and after.median < before.median else "no"

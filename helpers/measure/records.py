@@ -257,5 +257,5 @@ def _describe_origin(lesson: str, machine: Machine, notes: Mapping[str, Note]) -
         if note.remark:
             remarks.setdefault(note.remark, []).append(label)
     if len(remarks) == 1 and len(next(iter(remarks.values()))) == len(notes) > 1:
-        return [*lines, f"all of them recorded: {next(iter(remarks))}."]
+        return [*lines, f"Every recorded number comes from {next(iter(remarks))}."]
     return lines + [f"{'; '.join(labels)}, recorded: {remark}." for remark, labels in remarks.items()]
