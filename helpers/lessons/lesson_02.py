@@ -226,7 +226,7 @@ def judge_trace(kernel: opencl.Kernel, grid: Grid) -> Trace:
     arguments = [*(np.ones(length, np.float32) for length in (m * k, k * n, m * n)), *map(np.int32, SMALL)]
     traced = kernel_checks.record(kernel, launch, grid.count_items(m, n), grid.group, arguments)
     kernel_checks.expect_writes(traced, launch, kernel)
-    if not traced.outside and (which := lesson_02_tiles.name_missing_barrier(traced)):
+    if not traced.outside and (which := lesson_02_tiles.name_missing_barrier(traced, kernel.source)):
         raise NotYet(f"{launch}: {traced.races()[0]}. {which}")
     if swapped := lesson_02_tiles.name_swapped_ids(traced, n):
         raise NotYet(f"{launch}: {swapped}")
