@@ -96,8 +96,8 @@ def count_reads(recorded: Trace) -> tuple[int, int, int]:
     return a, b, counted.total() - a - b
 
 
-def name_missing_barrier(traced: Trace) -> str:
-    """Return a sentence on which of a tiled kernel's two barriers is missing; empty if no tile is raced over.
+def name_missing_barrier(traced: Trace, source: str) -> str:
+    """Return a sentence on which of a tiled kernel's two barriers does not hold; empty if no tile is raced over.
 
     Between two barriers, each work-item either fills the tiles or uses them. One that does both in this order lacks
     the barrier after the filling; one that does both in the other order lacks the barrier after the use.
@@ -109,10 +109,14 @@ def name_missing_barrier(traced: Trace) -> str:
     raced = re.search(r"both touch (\w+)\[", (traced.races() or [""])[0])
     if raced is None or raced[1] in traced.lengths:
         return ""
+    text = without_comments(source)
+    if "CLK_GLOBAL_MEM_FENCE" in text and "CLK_LOCAL_MEM_FENCE" not in text:
+        return "CLK_GLOBAL_MEM_FENCE orders global memory alone, and tiles lie in local memory: CLK_LOCAL_MEM_FENCE."
+    fault = "does not hold for the whole group" if text.count("barrier(") > 1 else "is missing"
     if any("wr" in order for order in orders.values()):
-        return "The first wait is missing: the tiles are used before the whole group has filled them."
+        return f"The first wait {fault}: the tiles are used before the whole group has filled them."
     if any("rw" in order for order in orders.values()):
-        return "The second wait is missing: the tiles are filled for the next round while others still use them."
+        return f"The second wait {fault}: the tiles are filled for the next round while others still use them."
     return ""
 
 

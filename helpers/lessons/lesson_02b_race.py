@@ -166,21 +166,16 @@ def list_floats(tied: Sequence[Candidate]) -> str:
     return f"{', '.join(map(str, floats[:-1]))} or {floats[-1]} floats, with no claim between them"
 
 
-def draw_candidates(
-    bench: MatmulBenchmark, searched: Mapping[Any, Measurement], finals: Mapping[Any, Measurement]
-) -> None:
-    """Draw the speed of each candidate over the floats of its block, with all its runs, and of the finalists again.
+def draw_candidates(bench: MatmulBenchmark, searched: Mapping[Any, Measurement]) -> None:
+    """Draw the speed of each candidate over the floats of its block, with all its runs.
 
     Args:
         bench: the benchmark that they multiplied.
         searched: by candidate, the runs of the search.
-        finals: by finalist, its runs in turn with the others.
     """
     work, size = 2e-9 * bench.size**3, f"{bench.size:,} x {bench.size:,}"
     if not isinstance(next(iter(searched)), Candidate):  # of the kernel for a GPU
-        runs = {str(each): run for each, run in searched.items()}
-        runs |= {f"{each}, in turn": run for each, run in finals.items()}
-        speeds = {name: _find_speeds(run, work) for name, run in runs.items()}
+        speeds = {str(each): _find_speeds(run, work) for each, run in searched.items()}
         show(*draw_speeds(speeds, f"{size} on {bench.device}", "GFLOP/s"))
         return
     title = f"Which block is fast, {size} on {bench.device}"
@@ -194,8 +189,6 @@ def draw_candidates(
                 [(each.floats * 1.05 ** (number - 2), searched[each], work) for each in mine],
                 {"marker": "os^D"[number % 4], "ms": 6, "color": (BLUE, SKY, RED, ORANGE)[number % 4], "label": label},
             )
-        stars = [(each.floats * 1.05**2, run, work) for each, run in finals.items()]
-        _draw_runs(axes, stars, {"marker": "*", "ms": 11, "color": "black", "label": "finalists, in turn"})
         extension, registers, width = find_registers()
         if registers:
             axes.axvline(registers * width, color=GREY, ls="--", lw=1)
@@ -212,8 +205,8 @@ def draw_candidates(
         axes.set_xticks(ticks, [str(tick) for tick in ticks])
         axes.set(xlabel="floats of C in a block", ylabel="GFLOP/s, slowest to fastest run", ylim=(0, None))
         drawn.legend(fontsize=9, loc="outside lower center", ncols=2)
-    best = min(finals, key=lambda each: finals[each].median)
-    show(drawn, f"{title}. Fastest finalist: {best}, {work / finals[best].median:.3g} GFLOP/s.")
+    best = min(searched, key=lambda each: searched[each].median)
+    show(drawn, f"{title}. Fastest in the search: {best}, {work / searched[best].median:.3g} GFLOP/s.")
 
 
 def _find_speeds(run: Measurement, work: float) -> tuple[float, float, float]:
