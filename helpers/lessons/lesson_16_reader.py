@@ -84,7 +84,7 @@ def tabulate_choices(right: Mapping[str, np.ndarray], choices: Mapping[str, np.n
     below = [f"{len(pieces):,} images in {GROUPS} groups.", *(compare_choices(right, looked, each) for each in others)]
     is_own_better = compare_choices(right, looked, others[-1]).endswith("fewer right")
     found = "" if is_own_better else "no sign that "
-    below.append(f"Found: {found}a map says more about its own image than another image's map does.")
+    below.append(f"Found: {found}an image's own map finds what its answer needs better than another image's map.")
     return Table(rows, ("hidden", "of them with ink", "right, median", "middle half of the groups"), below)
 
 
