@@ -202,7 +202,7 @@ def check_attention(source: str) -> Iterator[str]:
 
 
 def judge_attention(source: str) -> str:
-    """Judge the kernel of exercise 3, with D = 4 in the record and 16 otherwise; called in a subprocess."""
+    """Judge the kernel of exercise 3, with D = 16 and with D = 4, which is recorded, too; called in a subprocess."""
     kernel = kernel_checks.build(source, "attention")
     if not DEPTH.search(source):
         raise NotYet("expected the line `#define D 16` at the top, as it was at first: the check tries another D, too.")
@@ -212,7 +212,9 @@ def judge_attention(source: str) -> str:
     small = kernel_checks.build(set_depth(source, d), "attention")
     traced = kernel_checks.record(small, launch, (n, heads), (1, 1), _make_arguments(heads, n, d))
     _refuse_accesses(traced, launch, small)
-    shown = [each for name, row in list_rows().items() for each in _run_rows(kernel, name, row)]
+    rows = list_rows()
+    shown = [each for name, row in rows.items() for each in _run_rows(kernel, name, row, 16)]
+    shown += _run_rows(small, "random scores", rows["random scores"], d)
     refuse_wrong(
         shown, FAULTS, lambda pass_: pass_[2], lambda at: f"head {at[0]}, query {at[1]}, number {at[2]} of its answer"
     )
@@ -232,15 +234,15 @@ def _make_arguments(heads: int, n: int, d: int) -> list[np.ndarray | np.generic]
     return [*np.ones((3, heads * n * d), np.float32), np.zeros(heads * n * d, np.float32), np.int32(n), np.int32(0)]
 
 
-def _run_rows(kernel: opencl.Kernel, name: str, row: np.ndarray) -> Iterator[Shown]:
+def _run_rows(kernel: opencl.Kernel, name: str, row: np.ndarray, d: int) -> Iterator[Shown]:
     """Yield what attention with these scores showed: in head 0 each query has them, in head 1 they are random."""
-    rng, n, d = np.random.default_rng(), len(row), 16
+    rng, n = np.random.default_rng(), len(row)
     q, k, v = rng.normal(size=(3, 2, n, d)).astype(np.float32)
     q[0], k[0] = np.eye(d)[0], np.outer(row * np.sqrt(d), np.eye(d)[0])
     for causal in (False, True):
         scores = q @ k.swapaxes(1, 2)
         first, second = (_run(kernel, (q, k, v), causal, n, fill) for fill in kernel_checks.FILLS)
-        where = f"{name}, n = {n}, causal = {int(causal)}"
+        where = f"{name}, D = {d}, n = {n}, causal = {int(causal)}"
         yield Shown(where, scores, v, causal, (first, second), compute_attention(q, k, v, causal))
 
 
@@ -308,13 +310,9 @@ def count_moved(n: int, source: str) -> tuple[int, int]:
 
 def _count_touched(kernel: opencl.Kernel, items: tuple[int, ...], given: Sequence[np.ndarray | np.generic]) -> int:
     traced = opencl_recorder.record(kernel, items, (1,) * len(items), given)
-    numbers = {
-        (t.array, t.index, writes)
-        for t in traced.touches
-        for writes in (True, False)
-        if (t.writes, t.reads)[not writes]
-    }
-    return 4 * len(numbers)
+    read = {(t.array, t.index) for t in traced.touches if t.reads}
+    written = {(t.array, t.index) for t in traced.touches if t.writes}
+    return 4 * (len(read) + len(written))
 
 
 def tabulate_moved(learner: Callable[[int, int], tuple[int, int]], source: str) -> tables.Table:

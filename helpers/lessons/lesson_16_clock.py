@@ -11,8 +11,7 @@ import numpy as np
 from helpers import devices
 from helpers.devices import opencl
 from helpers.devices.host import cpu_name
-from helpers.lessons import lesson_16, lesson_16_faults
-from helpers.lessons.lesson_15_clock import describe_gain
+from helpers.lessons import lesson_15_clock, lesson_16, lesson_16_faults
 from helpers.measure import records, tables, timing
 
 if TYPE_CHECKING:
@@ -129,8 +128,20 @@ def measure_ways(queue: cl.CommandQueue, ways: Mapping[str, Way], n: int) -> dic
     return runs
 
 
+def describe_gain(runs: Mapping[str, timing.Measurement], label: str) -> str:
+    """Return how many times as fast a way is as three kernels; "no claim" if chance may explain the gap.
+
+    Args:
+        runs: what `measure_ways` returned; one kernel, which it timed twice, shows what chance does.
+        label: of the way.
+    """
+    three, run = runs["three kernels"], runs[label]
+    twins = runs["one kernel"], runs["one kernel, again"]
+    return lesson_15_clock.describe_gain(three, run) if timing.is_claimable(three, run, twins) else "no claim"
+
+
 def tabulate_ways(runs: Mapping[str, timing.Measurement], n: int) -> tables.Table:
-    """Return each way's time with its spread, what the spread lets one claim of it, and the recorded time.
+    """Return each way's time with its spread, what may be claimed of it, and the recorded time if there is one.
 
     Args:
         runs: what `measure_ways` returned.
@@ -139,8 +150,10 @@ def tabulate_ways(runs: Mapping[str, timing.Measurement], n: int) -> tables.Tabl
     rows = []
     for label, run in runs.items():
         low, high = map(timing.duration, run.quartiles)
-        gain = describe_gain(runs["three kernels"], run) if label != "three kernels" else ""
+        gain = describe_gain(runs, label) if label != "three kernels" else ""
         rows.append((label, run.device, timing.duration(run.median), f"{low} to {high}", gain))
     below = [f"{HEADS} heads, n = {n:,}, d = {D}; medians of {timing.ENOUGH} runs in turn."]
     headers = ("way", "computed by", "time", "middle half", "beside three kernels")
-    return records.add_column(tables.Table(rows, headers, below), "16")
+    table = tables.Table(rows, headers, below)
+    recorded = records.add_column(table, "16")
+    return recorded if any(row[-1] != tables.MISSING for row in recorded.rows) else table

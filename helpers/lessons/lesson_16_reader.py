@@ -26,22 +26,9 @@ def choose_highest(rank: np.ndarray) -> np.ndarray:
     return chosen
 
 
-def choose_by_chance(pieces: np.ndarray, beside: np.ndarray | None = None) -> np.ndarray:
-    """Return HIDDEN pieces of each image by chance, the same ones in each call, bool of shape (m, 49).
-
-    Args:
-        pieces: of shape (m, 49, 16).
-        beside: another choice, bool of shape (m, 49): as many pieces with ink are then chosen as it has.
-    """
-    draws = np.random.default_rng(0).random(pieces.shape[:2])
-    if beside is None:
-        return choose_highest(draws)
-    chosen, has_ink = np.zeros(beside.shape, bool), pieces.any(axis=2)
-    for kind in (has_ink, ~has_ink):
-        wanted = (beside & kind).sum(axis=1, keepdims=True)
-        place = np.where(kind, draws, 2).argsort(axis=1).argsort(axis=1)
-        chosen |= kind & (place < wanted)
-    return chosen
+def choose_by_chance(pieces: np.ndarray) -> np.ndarray:
+    """Return HIDDEN of the pieces, of shape (m, 49, 16), by chance: the same in each call, bool of shape (m, 49)."""
+    return choose_highest(np.random.default_rng(0).random(pieces.shape[:2]))
 
 
 def count_right(
@@ -81,10 +68,10 @@ def compare_choices(right: Mapping[str, np.ndarray], name: str, other: str) -> s
 
 
 def tabulate_choices(right: Mapping[str, np.ndarray], choices: Mapping[str, np.ndarray], pieces: np.ndarray) -> Table:
-    """Return how many digits are right for each choice, and what may be said of the second beside each other one.
+    """Return how many digits are right for each choice, and what may be said of the second beside each later one.
 
     Args:
-        right: what `count_right` returned.
+        right: what `count_right` returned, with the choice by another image's map last.
         choices: by name which pieces are hidden, bool of shape (m, 49).
         pieces: of shape (m, 49, 16).
     """
@@ -95,6 +82,9 @@ def tabulate_choices(right: Mapping[str, np.ndarray], choices: Mapping[str, np.n
         rows.append((name, f"{inked:.1f}", f"{np.median(groups):.1f} %", f"{low:.1f} to {high:.1f} %"))
     _, looked, *others = right
     below = [f"{len(pieces):,} images in {GROUPS} groups.", *(compare_choices(right, looked, each) for each in others)]
+    is_own_better = compare_choices(right, looked, others[-1]).endswith("fewer right")
+    found = "" if is_own_better else "no sign that "
+    below.append(f"Found: {found}an image's own map finds what its answer needs better than another image's map.")
     return Table(rows, ("hidden", "of them with ink", "right, median", "middle half of the groups"), below)
 
 
