@@ -235,7 +235,7 @@ LOOKS = {"CNN": (BLUE, "o"), "MLP": (GREY, "s")}  # any other network: orange tr
 
 @functools.cache
 def read_recorded() -> dict[str, Any]:
-    """Return what was recorded of the CNN and the MLP on MNIST: `right` by `images` seen, by pixels `moved`, and 04b's `line`."""
+    """Return what was recorded on MNIST: `right` by `images` seen, by pixels `moved`, and lesson 04b's `line`."""
     return json.loads((records.FOLDER / "cnn_and_mlp.json").read_text(encoding="utf-8"))
 
 
