@@ -666,8 +666,8 @@ def test_an_old_python_looks_for_a_fitting_one_fetches_one_or_says_what_to_insta
     empty = tmp_path / "bin"
     empty.mkdir()
     status, output = call(fresh, "lab", python=old, env=variables(PATH=str(empty), UV_OFFLINE="1"))
-    assert status == 2 and "No fitting Python" in output and "3.13 or 3.12 or 3.11" in output
-    assert "Fetching one failed" in output and "Install Python 3.12" in output
+    assert status == 2 and "No suitable Python" in output and "3.13 or 3.12 or 3.11" in output
+    assert "Downloading one failed" in output and "Install Python 3.12" in output
     assert not (fresh / ".venv").exists()
     (empty / "python3.12").symlink_to(PYTHON)  # whatever its name says, it answers for itself
     status, output = call(fresh, python=old, env=variables(PATH=f"{empty}:/usr/bin:/bin"))
