@@ -12,6 +12,7 @@ import contextlib
 import copy
 import enum
 import functools
+import inspect
 import io
 import json
 import math
@@ -390,8 +391,10 @@ def _describe_call(learner: Callable[..., object], arguments: tuple) -> str:
 
 
 def short(value: object) -> str:
-    """Return a value as a message shows it: NumPy's numbers as plain ones, long texts cut.
+    """Return a value as a message shows it: NumPy's numbers as plain ones, functions by name, long texts cut.
 
+    >>> short(short)
+    'short'
     >>> short([np.float32(0.5), np.int64(3)])
     '[0.5, 3]'
     >>> short(np.arange(3))
@@ -399,6 +402,8 @@ def short(value: object) -> str:
     """
     if isinstance(value, np.ndarray):
         return f"np.array({short(value.tolist())})"
+    if inspect.isfunction(value):
+        return value.__name__  # without its address, which differs in each run
     if isinstance(value, np.generic):
         value = value.item()
     elif isinstance(value, list | tuple) and any(isinstance(element, np.generic) for element in value):
