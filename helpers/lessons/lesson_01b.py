@@ -310,7 +310,7 @@ def copy_and_add(
 def draw_curves(curves: Sequence[Curve], device: str) -> None:
     """Draw the speed of `chain` against the number of work-items, and what a GPU reached with such groups."""
     title, words, recorded = f"How many work-items are enough? {device}", [], []
-    with figure(7.5, 3.4, title) as (drawn, axes):
+    with figure(7.5, 4.0, title) as (drawn, axes):
         for curve, color, marker in zip(curves, (SKY, BLUE), "^o", strict=True):
             name = f"{curve.groups}, best: {format_number(curve.best)} GFLOP/s"
             axes.plot(*_find_shares(curve.speeds), color=color, marker=marker, ms=5, label=name)
@@ -323,7 +323,7 @@ def draw_curves(curves: Sequence[Curve], device: str) -> None:
         axes.set(xlabel=label, ylabel="% of the curve's best speed", xscale="log")
         axes.set_ylim(0, 108)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-        axes.legend(fontsize=10, loc="lower right")
+        axes.legend(fontsize=10, ncols=2, loc="upper center", bbox_to_anchor=(0.45, -0.2), frameon=False)
     show(drawn, f"{title}. {'. '.join(words)}. {' '.join(recorded)}")
     print(*map(wrap, filter(None, recorded)), sep="\n")
 

@@ -214,9 +214,10 @@ def draw_roofline(cases: Sequence[Case], bandwidth: float, peak: float, device: 
             words.append(f"{case.label}: {case.intensity:.2g} operations for each byte, {case.speed:.3g} GFLOP/s")
             recorded = column.get(case.label)
             if not math.isnan(recorded):
-                label = f"{case.label}, recorded"
-                axes.plot(case.intensity, recorded, marker, mfc="none", mec=color, ms=8, label=label)
+                axes.plot(case.intensity, recorded, marker, mfc="none", mec=color, ms=8)
                 words.append(f"{case.label}, recorded on a GPU: {format_number(recorded)} GFLOP/s")
+        if column.notes:
+            axes.plot([], [], "o", mfc="none", mec="black", ms=8, label="hollow: recorded on a GPU")
         axes.set(xscale="log", yscale="log", xlabel="operations for each byte", ylabel="GFLOP/s")
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
