@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import ROOT
 from helpers.devices import webgpu
 from helpers.judge import checks, wgsl_checks, wgsl_recorder
 from helpers.judge.trace import Trace
@@ -21,21 +20,9 @@ from helpers.measure.tables import Table
 
 if TYPE_CHECKING:
     import wgpu
-    from IPython.display import Image
 
-# The page, as tests/test_browser_gpu.py takes it, with the caption drawn above it.
-PICTURE = ROOT / "helpers" / "web" / "pictures" / "drawn.png"
-CAPTION = "Stored picture, not this run: 23 November 2026, Chrome 156, SwiftShader (software)."
 SECONDS = 60.0  # for a whole verdict
 MAX_TAKEN = 16  # numbers of others that one invocation adds to a sum in rounds; six in the solution
-
-
-def load_drawn_digit() -> Image:
-    """Return the stored picture of lesson 14b's page with a digit drawn by hand; its caption says that it is stored."""
-    from IPython.display import Image
-
-    alt = f"{CAPTION} A field with a 4 drawn by mouse; ten bars beside it; the page says: It reads 4."
-    return Image(filename=str(PICTURE), alt=alt)
 
 
 # ---------------------------------------------------------------------------------------------- what luck hides
