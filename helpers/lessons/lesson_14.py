@@ -88,11 +88,11 @@ def leave_out_barriers(device: wgpu.GPUDevice, prediction: object, groups: int =
         records.add_note(records.Note(label, right, f"of {groups:,} right", lesson="14"))
         with contextlib.redirect_stdout(io.StringIO()):  # it names each launch
             races = wgsl_recorder.record(device, source, small, dry=False)[0].races()
-        race = races[0].replace("work-items", "invocations").partition(", and")[0] if races else "no race"
+        race = races[0].removeprefix("work-items ").partition(", one of")[0] if races else "none"
         rows.append((label, f"{right:,} of {groups:,} right", first_sums[label], race))
     measured = first_sums["none in all six rounds"]
     checks.compare_prediction(prediction, measured, "(the first sum of 64 ones)", most=GROUP)
-    headers = ("barriers", "sums on this adapter", "the first sum", "what the record shows")
+    headers = ("barriers", "sums here", "the first sum", "race (invocations, element)")
     return records.add_column(Table(rows, headers), "14")
 
 
@@ -174,9 +174,10 @@ def _expect_shared(traced: Trace, case: Case) -> None:
             taken[touch.item].add((touch.array, touch.index))
     most = max(map(len, taken.values()), default=0)
     if case.expected.size > 1 and not 0 < most <= MAX_TAKEN:
+        alone = f"one invocation takes {most} numbers of others" if most else "no invocation takes numbers of others"
         raise checks.NotYet(
-            f"the sums are right, but one invocation takes {most} numbers of others from workgroup memory. Add in "
-            "rounds: 32 invocations add at once, then 16, 8, 4, 2 and 1."
+            f"the sums are right, but {alone} from workgroup memory. Add in rounds: 32 invocations add at once, then "
+            "16, 8, 4, 2 and 1."
         )
 
 
