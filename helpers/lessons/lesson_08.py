@@ -361,14 +361,13 @@ def draw_speed_up(lines: Mapping[str, Sequence[float]], title: str) -> None:
 # ---------------------------------------------------------------------------------------------------- its machinery
 
 
-def set_up_two_devices() -> tuple[list[str], dict[str, str]]:
+def set_up_two_devices() -> list[str]:
     """Let TensorFlow have two GPUs or, if there are fewer, two devices made of the processor.
 
     Call it before TensorFlow starts.
 
     Returns:
-        The names of the two, such as ["GPU:0", "GPU:1"]; and the environment variables that let JAX, in a separate
-        process, have two of the same kind.
+        The names of the two, such as ["GPU:0", "GPU:1"].
 
     Raises:
         WorkshopError: TensorFlow has started already.
@@ -379,13 +378,11 @@ def set_up_two_devices() -> tuple[list[str], dict[str, str]]:
         gpus = tf.config.get_visible_devices("GPU")  # without those on which TensorFlow fails
         if len(gpus) >= 2:
             tf.config.set_visible_devices(gpus[:2], "GPU")
-            for gpu in gpus[:2]:
-                tf.config.experimental.set_memory_growth(gpu, True)  # JAX wants some of it, too
-            return ["GPU:0", "GPU:1"], {}
+            return ["GPU:0", "GPU:1"]
         tf.config.set_visible_devices([], "GPU")
         processor = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(processor, [tf.config.LogicalDeviceConfiguration()] * 2)
-    return ["CPU:0", "CPU:1"], {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    return ["CPU:0", "CPU:1"]
 
 
 def count_all_reduces(function: Callable[..., object], *arrays: jax.Array) -> int:
