@@ -250,9 +250,7 @@ def check_order(learner: Order) -> Iterator[str]:
     Source: Narayanan et al., "Memory-efficient pipeline-parallel DNN training" (2021), for one forward, one backward.
     """
     cases = ((4, 6), (2, 4), (3, 3), (1, 3), (5, 12), (4, 1), (5, 2), (3, 10))
-    drawings = [
-        _judge_pipeline(learner, stages, parts, is_first=(stages, parts) == cases[0]) for stages, parts in cases
-    ]
+    drawings = [_judge_pipeline(learner, *case, is_first=case == cases[0]) for case in cases]
     print(drawings[0])
     yield f"{len(cases)} pipelines, of 1 to 5 stages"
 
@@ -263,12 +261,8 @@ def _judge_pipeline(learner: Order, stages: int, parts: int, is_first: bool) -> 
     given = [(kind, part) for part, kind in itertools.product(range(parts), "FB")]
     if is_first and all(own == given for own in orders):
         raise checks.NotDone("this is what you were given: one micro-batch after the other.")
-    rows, least, where = (
-        _play_turns(orders),
-        sum(TURNS.values()) * (parts + stages - 1),
-        f"with {stages} stages and {parts} micro-batches",
-    )
-    drawing = _format_turns(rows)
+    rows, least = _play_turns(orders), sum(TURNS.values()) * (parts + stages - 1)
+    drawing, where = _format_turns(rows), f"with {stages} stages and {parts} micro-batches"
     for stage, own in enumerate(orders):
         most = max(itertools.accumulate(1 if kind == "F" else -1 for kind, _ in own))
         if most > stages:
@@ -319,9 +313,8 @@ def _play_turns(works: list[list[tuple[str, int]]]) -> list[list[str]]:
     left, last = [list(own) for own in works], len(works) - 1
     done = {("F", part, -1) for _, part in works[0]}  # the images are there; each tuple: F or B, micro-batch, stage
     rows: list[list[str]] = [[] for _ in works]
-    under_way: list[list[tuple[str, int]]] = [
-        [] for _ in works
-    ]  # a stage's piece, once for each turn that it still takes
+    # Of each stage the piece that it is at, once for each turn that it still needs.
+    under_way: list[list[tuple[str, int]]] = [[] for _ in works]
     while any(left) or any(under_way):
         for stage, own in enumerate(left):
             kind, part = own[0] if own else ("", 0)
