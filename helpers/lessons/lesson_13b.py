@@ -233,11 +233,10 @@ def check_diagnose(learner: Callable[[Scratch], str]) -> Iterator[str]:
                 raise NotYet(
                     f"for {letter} diagnose returned {named!r}. That is none of {', '.join(map(repr, causes))}."
                 )
-            pip = experiment == "list"
-            printed = env.pip("list") if pip else env.python(experiment)
-            what = "`pip list`" if pip else f"`{experiment.partition('; ')[2]}`"
+            printed = (env.pip("list") if experiment == "list" else env.python(experiment)).splitlines()[-1:]
+            what = "pip list" if experiment == "list" else experiment.partition("; ")[2]
             raise NotYet(
                 f"for {letter} diagnose returned {named!r}. There a program prints {env.python(STATE)!r}, "
-                f"and {what} {repr(printed) if printed else 'prints nothing'}."
+                f"and `{what}` prints {' '.join(printed) or 'nothing'}."
             )
     yield f"{len(INSTALLATIONS)} installations"
