@@ -61,22 +61,6 @@ def test_nothing_is_left_of_an_environment():
     assert not folder.exists()
 
 
-@pytest.mark.parametrize(
-    ("letter", "shown"),
-    [
-        ("A", "AttributeError: "),
-        ("B", "2.21.0 gpu [1.0, 1.0] []"),
-        ("C", "ModuleNotFoundError: "),
-        ("D", "AttributeError: "),
-        ("E", "ModuleNotFoundError: "),
-        ("F", "2.21.0 cpu [1.0, 1.0] []"),
-    ],
-)
-def test_each_installation_shows_its_message(letter, shown):
-    with lesson_13b.make_installation(letter) as env:
-        assert env.python(lesson_13b.STATE).startswith(shown)
-
-
 def test_the_line_of_each_fault_says_what_is_wrong():
     messages = lesson_13b.read_messages()
     for letter, reading in lesson_13b.READINGS.items():
