@@ -121,7 +121,7 @@ def check_our_helpers(host: Host) -> Results:
         words = ["pythonpath"] if package.parent.resolve() in named else []
         yield tell("packages-other-helpers", host, words=words, package=package, folder=package.parent)
     else:
-        yield "lessons find the workshop's own package"
+        yield "lessons import the workshop's own helpers"
 
 
 def check_shadows(host: Host, root: Path = ROOT) -> Results:
