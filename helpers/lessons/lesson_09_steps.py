@@ -40,7 +40,8 @@ def draw_steps(trainings: Mapping[str, Sequence[Notes]], title: str) -> None:
         trainings: for each training's name the notes of its workers.
         title: the message of the figure.
     """
-    longest = max(np.diff([note[BEGAN] for note in notes]).max() for workers in trainings.values() for notes in workers)
+    everything = [note for workers in trainings.values() for notes in workers for note in notes]
+    longest = max(note[EXCHANGED] - note[BEGAN] for note in everything)
     shown = {}
     for name, workers in trainings.items():
         begin = max(notes[min(WARM, len(notes) - 1)][BEGAN] for notes in workers)
