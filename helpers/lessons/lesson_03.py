@@ -32,7 +32,7 @@ function (I[B, R]) -> (O) {
 }
 """
 ROWS = 128  # of exercise 3, and their length
-BUSY = 0.2  # of the cores, used by other programs: NumPy's threads wait for each other, so it loses more than a kernel
+BUSY = 0.2  # of the cores, used by other programs: a kernel that is interrupted loses more than a shorter one
 accepted: dict[str, str] = {}  # the learner's statements that a check called right, by name
 FEWER = 10  # at least as many times fewer points than the given line
 
@@ -168,15 +168,13 @@ def draw_blocks(runs: Mapping[str, Measurement], blocks: Mapping[str, tuple[int,
         records.add_run(run, "GFLOP/s", work, f"{n:,} x {n:,}", label)
     title = f"The same product in blocks, on {runs['4 x 16'].device}; NumPy on {runs['NumPy'].device}"
     plots.show(*plots.draw_speeds(speeds, title, f"product of {n:,} x {n:,}, GFLOP/s", colors=colors))
-    for first, second in (("16 x 4", "4 x 16"), ("yours", "the compiler's"), ("NumPy", "NumPy again")):
-        print(compare(runs[first], runs[second]))
     print(f"Other programs used {others:.0%} of the cores meanwhile.")
     if others > BUSY:
-        print(
-            "That is too much to compare NumPy, whose threads wait for each other. Run this cell on a quieter machine."
-        )
-    else:
-        print(compare(runs["NumPy"], runs["the compiler's"], (runs["NumPy"], runs["NumPy again"])))
+        print("That is too much to compare speeds. Run this cell on a quieter machine.")
+        return
+    for first, second in (("16 x 4", "4 x 16"), ("yours", "the compiler's"), ("NumPy", "NumPy again")):
+        print(compare(runs[first], runs[second]))
+    print(compare(runs["NumPy"], runs["the compiler's"], (runs["NumPy"], runs["NumPy again"])))
 
 
 def tabulate_sums(one_line: Measurement, asked: Mapping[int, int]) -> Table:
