@@ -183,10 +183,9 @@ def make_profile_table(
     for layer in model.layers:
         output = layer(few)
         if not layer.name.startswith(("flatten", "rescaling", "dropout")):
-            ways = {name: functools.partial(layer, x) for name, x in {"few": few, "many": many}.items()}
-            few_seconds, many_seconds = (
-                min(run.seconds) for run in timing.measure_interleaved(ways, device, 15).values()
-            )
+            ways = {"few": functools.partial(layer, few), "many": functools.partial(layer, many)}
+            timed = timing.measure_interleaved(ways, device, repeats=7)
+            few_seconds, many_seconds = (min(run.seconds) for run in timed.values())
             operations, size = count_work(layer, few.shape, output.shape)
             bound = max(operations / rates["compute"], size / rates["memory"], rates["waiting"])
             is_busy |= few_seconds < 0.8 * bound or many_seconds < 0.5 * few_seconds
