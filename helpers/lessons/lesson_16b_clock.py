@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from helpers.training.transformer import Weights
 
 WAYS = RECOMPUTED, CACHED, AGAIN = "recomputed", "with the cache", "with the cache, again"
-EMPTY = "as many empty launches"
+TOGETHER = 20  # digits that are written side by side
+SIDE_BY_SIDE, EMPTY = f"with the cache, {TOGETHER} digits at once", "as many empty launches"
 SIZE = 2**22  # numbers of each array of the addition that measures the bandwidth
 SHOWN = range(0, PIECES, 8)  # places of the figure
 
@@ -42,7 +43,9 @@ def measure_bandwidth(queue: cl.CommandQueue) -> float:
 def measure_writing(
     queue: cl.CommandQueue, weights: Weights, choose: str = lesson_16b.CHOOSE, attend_new: str = lesson_16b.ATTEND_NEW
 ) -> dict[str, timing.Measurement]:
-    """Time how one digit is written in each of WAYS, and as many empty launches as it has; note all for a record.
+    """Time how digits are written, one in each of WAYS and TOGETHER at once, and as many empty launches.
+
+    All times are noted for a record.
 
     Args:
         queue: of the lesson's device.
@@ -51,29 +54,28 @@ def measure_writing(
     """
     import pyopencl as cl
 
-    writer = Writer(queue, weights, 1, attend_new)
+    alone, many = (Writer(queue, weights, digits, attend_new) for digits in (1, TOGETHER))
     kernel = cl.Kernel(opencl.build(queue.context, choose), "choose")
     nothing = cl.Kernel(opencl.build(queue.context, "__kernel void nothing(int n) {}"), "nothing")
 
-    def write(compute: Callable[[int], None]) -> None:
-        writer.begin([7], seed=0)
+    def write(network: Writer, compute: Callable[[int], None]) -> None:
+        network.begin([7] * network.digits, seed=0)
         for place in range(PIECES):
             compute(place)
-            writer.choose(kernel, 1)
+            network.choose(kernel, 1)
 
     def launch_nothing(count: int) -> None:
         for _ in range(count):
             nothing(queue, (64,), None, np.int32(0))
 
-    write(writer.extend)
-    computed = dict.fromkeys(WAYS, writer.extend) | {RECOMPUTED: writer.recompute}
-    ways: dict[str, Callable[[], None]] = {
-        label: functools.partial(write, compute) for label, compute in computed.items()
-    }
-    ways[EMPTY] = functools.partial(launch_nothing, writer.launches)
+    write(alone, alone.extend)
+    ways: dict[str, Callable[[], None]] = {RECOMPUTED: functools.partial(write, alone, alone.recompute)}
+    ways |= {label: functools.partial(write, alone, alone.extend) for label in (CACHED, AGAIN)}
+    ways[SIDE_BY_SIDE] = functools.partial(write, many, many.extend)
+    ways[EMPTY] = functools.partial(launch_nothing, alone.launches)
     runs = timing.measure_interleaved(ways, opencl.name(queue.device), timing.ENOUGH, warmup=2, on=queue)
     for run in runs.values():
-        records.add_run(run, amount=f"one digit of {PIECES} pieces")
+        records.add_run(run, amount=f"digits of {PIECES} pieces")
     return runs
 
 
@@ -89,7 +91,7 @@ def describe_gain(runs: Mapping[str, timing.Measurement]) -> str:
 
 
 def tabulate_writing(runs: Mapping[str, timing.Measurement], predicted: float) -> Table:
-    """Return the time of a digit and the pieces a second of each way, beside what the bytes predict.
+    """Return the time and the pieces a second of each way, beside what the bytes of one digit predict.
 
     Args:
         runs: what `measure_writing` returned.
@@ -98,15 +100,16 @@ def tabulate_writing(runs: Mapping[str, timing.Measurement], predicted: float) -
     rows = [("predicted from bytes", timing.duration(predicted), "", format_number(PIECES / predicted))]
     for label, run in runs.items():
         low, high = map(timing.duration, run.quartiles)
-        speed = "" if label == EMPTY else format_number(PIECES / run.median)
+        pieces = {EMPTY: 0, SIDE_BY_SIDE: TOGETHER * PIECES}.get(label, PIECES)
+        speed = format_number(pieces / run.median) if pieces else ""
         rows.append((label, timing.duration(run.median), f"{low} to {high}", speed))
     bytes_alone, launches = (100 * seconds / runs[CACHED].median for seconds in (predicted, runs[EMPTY].median))
     below = [
-        f"One digit; medians of {timing.ENOUGH} runs in turn, on {runs[CACHED].device}.",
+        f"One digit, or {TOGETHER}; medians of {timing.ENOUGH} runs in turn, on {runs[CACHED].device}.",
         f"The cache, beside computing all again: {describe_gain(runs)}.",
         f"Beside the time with the cache: bytes alone, {bytes_alone:.2g} %; as many empty launches, {launches:.0f} %.",
     ]
-    return records.add_column(Table(rows, ("way", "time of a digit", "middle half", "pieces a second"), below), "16b")
+    return records.add_column(Table(rows, ("way", "time", "middle half", "pieces a second"), below), "16b")
 
 
 def measure_places(writer: Writer) -> dict[tuple[str, int], timing.Measurement]:
