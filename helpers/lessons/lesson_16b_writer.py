@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from helpers.training.transformer import Weights
 
 ROOM = PIECES  # places of the cache for each head
+GROUP = 16  # work-items
 ASKED = "query", "key", "value"
 PARTS = (
     "ask",
@@ -25,7 +26,7 @@ PARTS = (
     "spread",
     "gather",
 )  # of a layer, in the order of their launches; attention comes after the first
-# A row is one place of one digit. Work-items: the numbers of a row that a kernel writes, then the rows.
+# A row is one place of one digit. Work-items: four numbers of a row each (in `begin`, one), then the rows.
 KERNELS = (
     f"""
 #define WIDTH {WIDTH}
@@ -35,17 +36,18 @@ KERNELS = (
 #define EPSILON {EPSILON}f
 """
     + """
-float multiply(__global const float *row, __global const float *weights, int inputs, int outputs, int o) {
-    float sum = 0;
-    for (int i = 0; i < inputs; i++) sum += row[i] * weights[i * outputs + o];
+float4 multiply(__global const float *row, __global const float *weights, int inputs, int outputs, int o) {
+    float4 sum = 0;
+    for (int i = 0; i < inputs; i++) sum += row[i] * vload4(o, weights + i * outputs);
     return sum;
 }
 // The same for a row that is brought to the mean 0 and the variance 1: scale and shift are in the weights already.
-float multiply_normal(__global const float *row, __global const float *weights, int outputs, int o) {
-    float mean = 0, variance = 0, sum = 0;
+float4 multiply_normal(__global const float *row, __global const float *weights, int outputs, int o) {
+    float mean = 0, variance = 0;
+    float4 sum = 0;
     for (int i = 0; i < WIDTH; i++) mean += row[i] / WIDTH;
     for (int i = 0; i < WIDTH; i++) variance += (row[i] - mean) * (row[i] - mean) / WIDTH;
-    for (int i = 0; i < WIDTH; i++) sum += (row[i] - mean) * weights[i * outputs + o];
+    for (int i = 0; i < WIDTH; i++) sum += (row[i] - mean) * vload4(o, weights + i * outputs);
     return sum / sqrt(variance + EPSILON);
 }
 // Keeps each digit's last word, begins the rows of n places, and lays out the number that decides the next word.
@@ -62,36 +64,39 @@ __kernel void begin(__global const int *words, __global int *given, __global con
 }
 __kernel void ask(__global const float *x, __global const float *weights, __global const float *bias,
                   __global float *q, __global float *k, __global float *v, int n) {
-    int o = get_global_id(0), row = get_global_id(1), part = o / WIDTH, head = o % WIDTH / D;
-    float number = bias[o] + multiply_normal(x + row * WIDTH, weights, 3 * WIDTH, o);
+    int o = get_global_id(0), row = get_global_id(1), part = 4 * o / WIDTH, head = 4 * o % WIDTH / D;
+    float4 numbers = vload4(o, bias) + multiply_normal(x + row * WIDTH, weights, 3 * WIDTH, o);
     __global float *out = part == 0 ? q : part == 1 ? k : v;
-    out[((row / n * HEADS + head) * n + row % n) * D + o % D] = number;
+    vstore4(numbers, 0, out + ((row / n * HEADS + head) * n + row % n) * D + 4 * o % D);
 }
 __kernel void combine(__global const float *answers, __global const float *weights, __global const float *bias,
-                  __global float *x, int n) {
+                      __global float *x, int n) {
     int o = get_global_id(0), row = get_global_id(1);
-    float sum = bias[o];
+    float4 sum = vload4(o, bias);
     for (int head = 0; head < HEADS; head++) {
         int first = ((row / n * HEADS + head) * n + row % n) * D;
         sum += multiply(answers + first, weights + head * D * WIDTH, D, WIDTH, o);
     }
-    x[row * WIDTH + o] += sum;
+    vstore4(vload4(o, x + row * WIDTH) + sum, o, x + row * WIDTH);
 }
 __kernel void spread(__global const float *x, __global const float *weights, __global const float *bias,
                      __global float *hidden) {
-    int o = get_global_id(0), row = get_global_id(1), outputs = get_global_size(0);
-    hidden[row * outputs + o] = fmax(0.0f, bias[o] + multiply_normal(x + row * WIDTH, weights, outputs, o));
+    int o = get_global_id(0), row = get_global_id(1), outputs = 4 * get_global_size(0);
+    float4 sum = vload4(o, bias) + multiply_normal(x + row * WIDTH, weights, outputs, o);
+    vstore4(fmax(sum, 0.0f), o, hidden + row * outputs);
 }
 __kernel void gather(__global const float *hidden, __global const float *weights, __global const float *bias,
                      __global float *x, int inputs) {
     int o = get_global_id(0), row = get_global_id(1);
-    x[row * WIDTH + o] += bias[o] + multiply(hidden + row * inputs, weights, inputs, WIDTH, o);
+    float4 sum = vload4(o, bias) + multiply(hidden + row * inputs, weights, inputs, WIDTH, o);
+    vstore4(vload4(o, x + row * WIDTH) + sum, o, x + row * WIDTH);
 }
 // The scores of the word after the last of each digit's n rows.
 __kernel void judge(__global const float *x, __global const float *weights, __global const float *bias,
                     __global float *scores, int n) {
-    int o = get_global_id(0), digit = get_global_id(1), outputs = get_global_size(0);
-    scores[digit * outputs + o] = bias[o] + multiply_normal(x + (digit * n + n - 1) * WIDTH, weights, outputs, o);
+    int o = get_global_id(0), digit = get_global_id(1), outputs = 4 * get_global_size(0);
+    float4 sum = vload4(o, bias) + multiply_normal(x + (digit * n + n - 1) * WIDTH, weights, outputs, o);
+    vstore4(sum, o, scores + digit * outputs);
 }
 """
 )
@@ -206,12 +211,12 @@ class Writer:
         self._launch("begin", (WIDTH, n, self.digits), *given, place, first)
         for layer in range(LAYERS):
             ask, combine, spread, gather = ((w[f"{layer}{part}"], w[f"{layer}{part} bias"]) for part in PARTS)
-            self._launch("ask", (3 * WIDTH, rows), x, *ask, self._q, self._k, self._v, n)
+            self._launch("ask", (3 * WIDTH // 4, rows), x, *ask, self._q, self._k, self._v, n)
             attend(layer, place)
-            self._launch("combine", (WIDTH, rows), self._answers, *combine, x, n)
-            self._launch("spread", (HIDDEN, rows), x, *spread, self._hidden)
-            self._launch("gather", (WIDTH, rows), self._hidden, *gather, x, HIDDEN)
-        self._launch("judge", (WORDS, self.digits), x, w["scores"], w["scores bias"], self._scores, n)
+            self._launch("combine", (WIDTH // 4, rows), self._answers, *combine, x, n)
+            self._launch("spread", (HIDDEN // 4, rows), x, *spread, self._hidden)
+            self._launch("gather", (WIDTH // 4, rows), self._hidden, *gather, x, HIDDEN)
+        self._launch("judge", (WORDS // 4, self.digits), x, w["scores"], w["scores bias"], self._scores, n)
         self.rows += rows
 
     def _attend_again(self, _: int, place: int) -> None:
@@ -233,7 +238,8 @@ class Writer:
 
     def _launch(self, name: str, items: tuple[int, ...], *arguments: cl.Buffer | int) -> None:
         given = [np.int32(each) if isinstance(each, int) else each for each in arguments]
-        self._kernels[name](self.queue, items, None, *given)
+        # Groups of one size: PoCL compiles a kernel again for each size, and would choose others for other rows.
+        self._kernels[name](self.queue, items, (GROUP, *(1 for _ in items[1:])), *given)
         self.launches += 1
 
 
