@@ -32,24 +32,6 @@ def compute_interval(right: int, count: int) -> tuple[float, float]:
     return middle - reach, middle + reach
 
 
-def _find_intervals(said: Mapping[str, np.ndarray], labels: np.ndarray) -> dict[str, tuple[float, float]]:
-    """Return for each way of writing the 95 % interval of the share that is read as asked."""
-    return {way: compute_interval(int((digits == labels).sum()), len(labels)) for way, digits in said.items()}
-
-
-def name_best(said: Mapping[str, np.ndarray], labels: np.ndarray) -> str:
-    """Return the way whose digits are read best, or those whose intervals overlap with its own, so no claim.
-
-    Args:
-        said: by way, the digits that were read, of shape (m,).
-        labels: the digits that were asked for, of shape (m,).
-    """
-    ends = _find_intervals(said, labels)
-    first = max(ends, key=lambda way: ends[way][0])
-    level = [way for way in ends if ends[way][1] >= ends[first][0]]
-    return first if len(level) == 1 else f"no claim between {' and '.join(level)}"
-
-
 def tabulate_readings(said: Mapping[str, np.ndarray], labels: np.ndarray) -> Table:
     """Return for each way of writing how many digits are read as asked, and which ways may be called better.
 
@@ -57,8 +39,9 @@ def tabulate_readings(said: Mapping[str, np.ndarray], labels: np.ndarray) -> Tab
         said: by way, the digits that were read, of shape (m,).
         labels: the digits that were asked for, of shape (m,).
     """
-    rows, ends = [], _find_intervals(said, labels)
+    rows, ends = [], {}
     for way, digits in said.items():
+        ends[way] = compute_interval(int((digits == labels).sum()), len(labels))
         low, high = (100 * end for end in ends[way])
         rows.append((way, f"{np.mean(digits == labels):.1%}", f"{low:.0f} to {high:.0f} %"))
     below = [f"{len(labels)} digits each, read by lesson 16's stored network: a classifier's opinion."]
