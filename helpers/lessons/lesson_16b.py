@@ -139,7 +139,9 @@ def _draw_scores(temperature: float) -> tuple[np.ndarray, np.ndarray]:
     scores += rng.uniform(-300, 300, (len(words), 1)).astype(np.float32).round()  # which changes no share
     ends = np.concatenate([np.zeros((len(words), 1)), np.cumsum(compute_shares(scores, temperature), axis=1)], axis=1)
     low, high = ends[np.arange(len(words)), words], ends[np.arange(len(words)), words + 1]
-    return scores, (low + (high - low) * rng.uniform(0.2, 0.8, len(words))).astype(np.float32)
+    chance = (low + (high - low) * rng.uniform(0.2, 0.8, len(words))).astype(np.float32)
+    chance[0] = 0  # which chooses word 0
+    return scores, chance
 
 
 def compute_shares(scores: np.ndarray, temperature: float) -> np.ndarray:
