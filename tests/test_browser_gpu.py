@@ -1,7 +1,6 @@
 """WebGPU in the page: lesson 14b's widgets in a real JupyterLab, the taster from its file, in the real Chromium."""
 
 import contextlib
-import functools
 import itertools
 import struct
 
@@ -9,11 +8,12 @@ import browser
 import numpy as np
 import pytest
 import sample_lesson
+from test_lesson_16b import compute_scores
 
 from helpers.__main__ import main
 from helpers.commands import taster
 from helpers.devices import webgpu
-from helpers.lessons import lesson_14, lesson_14_launches, lesson_16_faults, lesson_16b
+from helpers.lessons import lesson_14, lesson_14_launches, lesson_16b
 from helpers.lessons import lesson_14_web as web
 from helpers.training import data, writer
 
@@ -211,7 +211,7 @@ def test_the_taster_writes_what_python_writes_by_the_same_numbers(opened):
     words = opened.evaluate(program, [4, chances.tolist()])
     _, weights = writer.load_writer()
     given = writer.begin(np.array([4]), np.array([words]))
-    scores = writer.compute(weights, given, functools.partial(lesson_16_faults.compute_attention, causal=True))[0]
+    scores = compute_scores(weights, given)[0]
     expected = [lesson_16b.find_words(scores[i : i + 1], chances[i : i + 1], 1)[0] for i in range(49)]
     assert words == expected  # the numbers lie inside the words' shares
 

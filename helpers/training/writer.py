@@ -1,4 +1,4 @@
-"""The small transformer of lesson 16b, which writes a digit as 49 words of a codebook: built by Keras, run by NumPy.
+"""The small transformer of lesson 16b, which writes a digit as 49 words of a codebook: built and trained by Keras.
 
 A word is one of 64 pieces of 4 x 4 pixels; the first word of a digit is its label. The stored codebook and weights
 were made by `python -m helpers.training.writer`, which makes them anew.
@@ -21,7 +21,6 @@ from helpers.training.transformer import PIECES, SIDE, WIDTH
 if TYPE_CHECKING:
     import keras
 
-    from helpers.training.transformer import Attention, Weights
 
 WORDS = 64  # of the codebook; word 0 is blank, and the words after it have more and more ink
 VOCABULARY = WORDS + 10  # the words, then the labels of the digits 0 to 9
@@ -140,27 +139,12 @@ def train(model: keras.Model, labels: np.ndarray, words: np.ndarray, epochs: int
         model.fit(begin(labels, words), words, batch_size=transformer.BATCH, epochs=epochs, verbose=0, callbacks=[line])
 
 
-# ---------------------------------------------------------------------------------------------- by NumPy
-
-
 def load_writer(path: Path = STORED) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Return the stored codebook, uint8 of shape (64, 16), and the weights by name, float32; print their loss."""
     with np.load(path) as kept:
         print(f"stored weights, trained on MNIST before: loss {kept[LOSS]:.3f} on its test images")
         weights = {name: kept[name].astype(np.float32) for name in kept.files if name not in ("codebook", LOSS)}
         return kept["codebook"], weights
-
-
-def compute(weights: Weights, given: np.ndarray, attend: Attention) -> np.ndarray:
-    """Return the scores of the next word after each word, float32 of shape (m, 49, 64), by NumPy.
-
-    Args:
-        weights: by name.
-        given: the label's word and the words after it, as `begin` returns them.
-        attend: computes causal attention for queries, keys and values of shape (m x heads, 49, 16).
-    """
-    x = weights["words.kernel"][given] + weights["words.bias"]
-    return transformer.apply(transformer.compute_layers(weights, x, attend), weights, "scores")
 
 
 # ---------------------------------------------------------------------------------------------- the stored weights
