@@ -92,10 +92,10 @@ def test_a_codebook_has_a_blank_word_and_then_more_and_more_ink():
     assert codebook.shape == (64, 16) and ink[0] == 0 and np.all(np.diff(ink) > -16)  # rounded to whole numbers
 
 
-def test_times_are_noted_for_a_record_and_no_gap_within_the_spread_is_claimed(queue, stored, monkeypatch, tmp_path):
+def test_times_are_noted_for_a_record_and_no_gap_within_the_spread_is_claimed(queue, monkeypatch, tmp_path):
     monkeypatch.setenv(records.RECORD, str(tmp_path / "notes"))
     monkeypatch.setattr(timing, "ENOUGH", 3)
-    runs = lesson_16b_clock.measure_writing(queue, stored[1])
+    runs = lesson_16b_clock.measure_writing(queue)
     assert {note.label for note in records.read_notes(tmp_path / "notes", "16b")} == set(runs)
     slow, fast = (timing.Measurement("", "", seconds * 13) for seconds in ((2.0,), (1.0,)))
     names = lesson_16b_clock.WAYS

@@ -14,6 +14,7 @@ from helpers.lessons.lesson_16b_writer import Writer
 from helpers.measure import records, timing
 from helpers.measure.plots import BLUE, ORANGE, figure, show
 from helpers.measure.tables import Table, format_number
+from helpers.training import writer
 from helpers.training.transformer import PIECES
 
 if TYPE_CHECKING:
@@ -41,7 +42,10 @@ def measure_bandwidth(queue: cl.CommandQueue) -> float:
 
 
 def measure_writing(
-    queue: cl.CommandQueue, weights: Weights, choose: str = lesson_16b.CHOOSE, attend_new: str = lesson_16b.ATTEND_NEW
+    queue: cl.CommandQueue,
+    weights: Weights | None = None,
+    choose: str = lesson_16b.CHOOSE,
+    attend_new: str = lesson_16b.ATTEND_NEW,
 ) -> dict[str, timing.Measurement]:
     """Time how digits are written, one in each of WAYS and TOGETHER at once, and as many empty launches.
 
@@ -49,11 +53,12 @@ def measure_writing(
 
     Args:
         queue: of the lesson's device.
-        weights: by name.
+        weights: by name; None for the stored ones.
         choose, attend_new: the kernels of exercises 1 and 2.
     """
     import pyopencl as cl
 
+    weights = weights or writer.load_writer()[1]
     alone, many = (Writer(queue, weights, digits, attend_new) for digits in (1, TOGETHER))
     kernel = cl.Kernel(opencl.build(queue.context, choose), "choose")
     nothing = cl.Kernel(opencl.build(queue.context, "__kernel void nothing(int n) {}"), "nothing")
@@ -112,19 +117,19 @@ def tabulate_writing(runs: Mapping[str, timing.Measurement], predicted: float) -
     return records.add_column(Table(rows, ("way", "time", "middle half", "pieces a second"), below), "16b")
 
 
-def measure_places(writer: Writer) -> dict[tuple[str, int], timing.Measurement]:
+def measure_places(network: Writer) -> dict[tuple[str, int], timing.Measurement]:
     """Time a piece at some places, computed from all rows and beside the cache.
 
     Args:
-        writer: has written a digit before.
+        network: has written a digit before.
     """
     ways = {
         (label, place): functools.partial(compute, place)
         for place in SHOWN
-        for label, compute in ((RECOMPUTED, writer.recompute), (CACHED, writer.extend))
+        for label, compute in ((RECOMPUTED, network.recompute), (CACHED, network.extend))
     }
-    device = opencl.name(writer.queue.device)
-    return timing.measure_interleaved(ways, device, timing.ENOUGH, warmup=1, on=writer.queue)
+    device = opencl.name(network.queue.device)
+    return timing.measure_interleaved(ways, device, timing.ENOUGH, warmup=1, on=network.queue)
 
 
 def draw_places(runs: Mapping[tuple[str, int], timing.Measurement]) -> None:
