@@ -226,16 +226,16 @@ def test_a_leader_that_adds_for_its_group_is_refused():
 
 
 def test_a_right_answer_is_used_further_on(capsys, monkeypatch):
-    monkeypatch.setattr(lesson_02, "own", {})
+    monkeypatch.setattr(checks, "_right", {})
     monkeypatch.setattr(checks, "judge_in_subprocess", lambda judge, source: "tried")
-    assert lesson_02.choose("multiply") == MULTIPLY
+    assert checks.find_right("multiply", MULTIPLY) == MULTIPLY
     lesson_02.check_multiply("mine")
-    assert lesson_02.choose("multiply") == "mine"
+    assert checks.find_right("multiply", MULTIPLY) == "mine"
     assert capsys.readouterr().out.splitlines()[-1] == "multiply: yours"
     monkeypatch.setattr(checks, "judge_in_subprocess", lambda judge, source: (_ for _ in ()).throw(checks.NotYet("no")))
     monkeypatch.delenv(checks.GRADE, raising=False)
     lesson_02.check_tiled("wrong")
-    assert lesson_02.choose("tiled") == lesson_02.write_tiled(16)
+    assert checks.find_right("tiled", "solution") == "solution"
 
 
 def test_tiles_are_tried_in_other_sizes_than_the_learners():

@@ -18,7 +18,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 GRADE = variables.GRADE
 NBGRADER = "NBGRADER_EXECUTION"  # "autograde" or "validate" in what nbgrader (0.9) executes
 REFUSED = "refused: "  # begins the line in which a process tells why it refuses a kernel, before it judges it again
-SAME_PROCESS = variables.JUDGE_IN_SAME_PROCESS  # "1" only in tests of answers that neither crash nor run for ever
+SAME_PROCESS = variables.JUDGE_IN_SAME_PROCESS  # "1" only in tests of answers that neither crash nor run forever
+Solution = TypeVar("Solution")  # the text of a kernel, or a function
 
 
 class Verdict(enum.Enum):
@@ -113,20 +114,19 @@ def print_verdict(check: Callable[..., Iterator[str]]) -> Callable[..., None]:
     return judge_and_print
 
 
-_right: dict[str, Callable[..., Any]] = {}  # by name, the learner's last function that a check called right
+_right: dict[str, Any] = {}  # by name, the learner's last answer that a check called right
 
 
-def keep_right(name: str, learner: Callable[..., Any], account: str) -> str:
-    """Keep a learner's function that a judge has just called right, for later cells; return the judge's account."""
+def keep_right(name: str, learner: object, account: str) -> str:
+    """Keep an answer that a judge has just called right, for later cells; return the judge's account."""
     _right[name] = learner
     return account
 
 
-def find_right(name: str, reference: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the learner's function of that name if a check called it right, otherwise the course's; print which."""
-    owner = "your" if name in _right else "the course's"
-    print(f"computed with {owner} `{name}`")
-    return _right.get(name, reference)
+def find_right(name: str, solution: Solution) -> Solution:
+    """Return the learner's answer of that name if a check called it right, otherwise the solution; print which."""
+    print(f"{name}: {'yours' if name in _right else 'the solution of the lesson'}")
+    return _right.get(name, solution)
 
 
 class Judge(Protocol):
