@@ -74,7 +74,7 @@ def _explain_loops(source: str, about_loops: str) -> str:
     code = without_comments(source)
     counters = re.findall(r"\bfor\s*\(\s*(\w+)\s*=", code)
     untyped = [name for name in counters if not re.search(rf"\b\w+[\s*]+{name}\b\s*[=;,]", code)]
-    if untyped or re.search(r"\bfor\s*\(?\s*(?:int\s+)?\w+\s+in\b", code):
+    if untyped or re.search(r"\bfor\s*\(?\s*(?:int\s+)?\w+\s+in\b|\bwhile\s+[^\s(]", code):
         return f"\n{about_loops}"
     return ""
 
@@ -125,7 +125,7 @@ def judge_kernel(
         kernel: the learner's kernel.
         inputs: what each input parameter takes: `float[]` or `int[]`, n elements of 4 bytes.
         reference: given the same inputs, returns the right output of shape (n,), float32 or int32.
-        radius: how many neighbours on each side an output depends on; messages show them.
+        radius: how many neighbors on each side an output depends on; messages show them.
         sizes: the sizes n to try; two more are added.
         traced: elements and work-group of each traced launch; the kernel's local memory must fit the work-groups.
         exercise: where its known mistakes stand, such as "01.3"; one that shows the same as the kernel is named.
@@ -380,8 +380,8 @@ def _judge_size(kernel: opencl.Kernel, given: dict[str, np.ndarray], reference: 
         if right.all():
             continue
         i = int(np.flatnonzero(~right)[0])
-        neighbours = range(max(i - radius, 0), min(i + radius + 1, n))
-        inputs = ", ".join(f"{name}[{k}] = {_format_number(given[name][k])}" for name in given for k in neighbours)
+        neighbors = range(max(i - radius, 0), min(i + radius + 1, n))
+        inputs = ", ".join(f"{name}[{k}] = {_format_number(given[name][k])}" for name in given for k in neighbors)
         where = f"n = {n}, groups of {LOCAL_SIZE}, element {i} ({inputs}): expected {_format_number(expected[i])}"
         if unwritten[i]:
             raise NotYet(f"{where}, came nothing: it was never written.")

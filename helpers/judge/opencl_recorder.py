@@ -361,7 +361,7 @@ class Launch:
         return NotJudged(
             f"The kernel {self.kernel.name!r} cannot be judged.",
             f"It is too long for a record: {reason}.",
-            "Record a smaller problem. Does what its loops wait for ever happen?",
+            "Record a smaller problem, and check that its loops end.",
         )
 
     def _describe_endless(self, item: int) -> NotTraceable:
@@ -374,7 +374,7 @@ class Launch:
         return NotJudged(
             f"The kernel {self.kernel.name!r} cannot be judged: a loop did not end within {self.steps:,} rounds.",
             where,
-            "Does what the loop waits for ever happen? If so, record a smaller problem.",
+            "Check that the loop ends. If it does, record a smaller problem.",
         )
 
     def read(self) -> Trace:
