@@ -15,10 +15,8 @@ from helpers.measure.timing import Measurement
 
 
 @pytest.fixture(scope="module")
-def bench():
-    context = cl.Context([opencl.pick_device()])
-    yield lesson_02.MatmulBenchmark(cl.CommandQueue(context), 64)
-    del context  # Intel's driver forgets a context that only its queue still holds
+def bench(queue):
+    return lesson_02.MatmulBenchmark(queue, 64)
 
 
 def launch_of(bench, source=lesson_02.MULTIPLY):
