@@ -283,10 +283,9 @@ def record(
     """
     try:
         return opencl_recorder.record(kernel, global_size, local_size, arguments)
-    except opencl_recorder.NotJudged as error:
-        raise CannotTell(f"{launch}: {error.what[0].lower()}{error.what[1:]} {error.why} {error.next}") from None
     except opencl_recorder.NotTraceable as error:
-        raise NotYet(f"{launch}: {error.what[0].lower()}{error.what[1:]} {error.why} {error.next}") from None
+        refused = CannotTell if isinstance(error, opencl_recorder.NotJudged) else NotYet
+        raise refused(f"{launch}: {error.what[0].lower()}{error.what[1:]} {error.why} {error.next}") from None
 
 
 def refuse_faults(traced: Trace, launch: str, owners: int | None = None) -> None:
