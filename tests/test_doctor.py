@@ -332,6 +332,12 @@ def test_another_python_beside_a_good_environment_is_sent_there(tmp_path, monkey
     assert list(doctor.examine()) == [found] and doctor.examine().fine == ()  # and nothing of the wrong environment
 
 
+def test_the_packages_of_colab_and_kaggle_are_their_own(lock):
+    (missing,), _ = lock("no-such-package==1", project=("no-such-package>=1",))
+    assert missing.id == "packages-missing"
+    assert look(packages.check_versions, dataclasses.replace(HERE, installed_by="own", hosted="colab")) == ([], [])
+
+
 def test_this_environment_is_the_one_that_its_lock_describes():
     findings, fine = look(packages.check_versions)
     assert findings == [] and re.fullmatch(r"\d+ packages as in .*", fine[0])

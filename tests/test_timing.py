@@ -184,3 +184,11 @@ def test_ways_take_turns_and_the_figure_shows_the_run_that_is_the_median(monkeyp
 )
 def test_a_small_gain_is_told_in_percent(candidate, says):
     assert says in timing.compare(of(1.0, 1.0, 1.0), of(candidate, candidate, candidate, label="new"))
+
+
+def test_a_way_is_woken_just_before_its_timed_run():
+    called = []
+    ways = {name: lambda name=name: called.append(name) for name in "ab"}
+    runs = timing.measure_interleaved(ways, "a device", repeats=3, warmup=1, wake=True)
+    assert called == 4 * ["a", "a", "b", "b"]
+    assert [len(run.seconds) for run in runs.values()] == [3, 3]

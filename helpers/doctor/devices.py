@@ -42,7 +42,7 @@ def find_failing_devices(facts: Facts) -> Results:
     if right:
         yield f"small products: {len(right)} of {len(tried)} devices compute right"
         if not any(device.kind == "gpu" for device in right):
-            yield "GPU: none computes here; the lessons run on the processor"
+            yield "GPU: none computes here; the lessons run on the CPU"
     for device in tried:
         if is_late(device) or _is_reported_by_others(device):
             continue

@@ -128,7 +128,7 @@ def _list_driver_words(facts: Facts, vendor: str) -> list[str]:
 
 
 def find_missing_intel(facts: Facts) -> Results:
-    """Find that kernels run on the processor, and not with Intel's driver, which a set-up brings where it works."""
+    """Find that kernels run on the processor, and not with Intel's driver, which the setup installs where it works."""
     answer, host = facts.answers.get("opencl"), facts.host
     if answer is None or answer.state != "ok" or host.installed_by != "venv" or host.machine != "x86_64":
         return

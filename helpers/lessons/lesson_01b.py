@@ -6,6 +6,7 @@ import concurrent.futures
 import dataclasses
 import functools
 import os
+import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -14,6 +15,7 @@ import numpy as np
 
 from helpers.devices import opencl
 from helpers.devices.host import cpu_name
+from helpers.errors import wrap
 from helpers.lessons.lesson_01b_exercises import (  # noqa: F401  (the notebook calls the checks)
     accepted,
     check_clock,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 
 LESSON = "01b"
+ONE_GROUP = "one group"  # what a curve of one work-group is called
 ENOUGH = 0.8  # there are enough work-items from this share of the best speed of a curve
 ENOUGH_TIME = 1e-3  # seconds that a launch of `chain` shall take
 # Steps of a launch. A CPU overlaps the end of a chain with the next one: 256 steps were a third faster than 4,096.
@@ -156,7 +159,7 @@ def measure_unit(launch: LaunchSteps, queue: cl.CommandQueue) -> Curve:
     """Time one work-group, on one compute unit, with 1, 2, 4, ... work-items, and print some of its steps."""
     most = min(1_024, queue.device.max_work_group_size)
     sizes = {2**power: 2**power for power in range(most.bit_length())}
-    unit = measure_curve("one group", launch, sizes, queue)
+    unit = measure_curve(ONE_GROUP, launch, sizes, queue)
     print(f"1 work-item: a step takes {timing.duration(unit.time_step(1))}, {format_number(unit.speeds[1])} GFLOP/s")
     for items in sorted(({8, 16, 64, unit.enough, most} & set(unit.runs)) - {1}):
         step, ratio = unit.time_step(items), unit.time_step(items) / unit.time_step(1)
@@ -306,22 +309,23 @@ def copy_and_add(
 
 def draw_curves(curves: Sequence[Curve], device: str) -> None:
     """Draw the speed of `chain` against the number of work-items, and what a GPU reached with such groups."""
-    title, words = f"How many work-items are enough? {device}", []
-    with figure(7.5, 3.4, title) as (drawn, axes):
+    title, words, recorded = f"How many work-items are enough? {device}", [], []
+    with figure(7.5, 4.0, title) as (drawn, axes):
         for curve, color, marker in zip(curves, (SKY, BLUE), "^o", strict=True):
             name = f"{curve.groups}, best: {format_number(curve.best)} GFLOP/s"
             axes.plot(*_find_shares(curve.speeds), color=color, marker=marker, ms=5, label=name)
             share = 100 * curve.speeds[curve.enough] / curve.best
             axes.plot(curve.enough, share, "o", mfc="none", mec=color, ms=14, mew=2)
             words.append(f"{curve.groups}: enough: {curve.claim}, up to {format_number(curve.best)} GFLOP/s")
-            words += _draw_recorded(axes, curve, color)
+            recorded.append(_draw_recorded(axes, curve, color))
         axes.axhline(100 * ENOUGH, color=GREY, lw=1)
         label = f"work-items (large circle: first with {100 * ENOUGH:.0f} %)"
         axes.set(xlabel=label, ylabel="% of the curve's best speed", xscale="log")
         axes.set_ylim(0, 108)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-        axes.legend(fontsize=10, loc="lower right")
-    show(drawn, f"{title}. {'. '.join(words)}.")
+        axes.legend(fontsize=10, ncols=2, loc="upper center", bbox_to_anchor=(0.45, -0.2), frameon=False)
+    show(drawn, f"{title}. {'. '.join(words)}. {' '.join(recorded)}")
+    print(*map(wrap, filter(None, recorded)), sep="\n")
 
 
 def _find_shares(speeds: Mapping[int, float]) -> tuple[list[int], list[float]]:
@@ -330,13 +334,24 @@ def _find_shares(speeds: Mapping[int, float]) -> tuple[list[int], list[float]]:
     return list(speeds), [100 * speed / best for speed in speeds.values()]
 
 
-def _draw_recorded(axes: Axes, curve: Curve, color: str) -> list[str]:
-    """Draw what a GPU reached with such groups, dotted; return it in words, nothing where it is not recorded."""
-    labels = {items: curve.name(items) for items in (2**power for power in range(31))}
-    column = records.find_column(LESSON, labels.values())
-    found = {items: column.notes[label].value for items, label in labels.items() if label in column.notes}
-    if not found:
-        return []
-    name = f"{curve.groups}, recorded GPU"
-    axes.plot(*_find_shares(found), color=color, ls=":", marker=".", label=name)
-    return [f"{name}: up to {format_number(max(found.values()))} GFLOP/s"]
+def _draw_recorded(axes: Axes, curve: Curve, color: str) -> str:
+    """Draw a GPU's curve, dotted, for one group or for groups of one size, and return it in words; "" without one."""
+    for record in records.read_all():
+        recorded = _find_recorded(record, is_one_group=curve.groups == ONE_GROUP)
+        if recorded:
+            name = f"recorded, {recorded.groups}, best: {format_number(recorded.best)} GFLOP/s"
+            axes.plot(*_find_shares(recorded.speeds), color=color, ls=":", marker=".", label=name)
+            speed = f"up to {format_number(recorded.best)} GFLOP/s"
+            return f"Recorded on {record.machine.device}, {recorded.groups}: enough: {recorded.claim}, {speed}."
+    return ""
+
+
+def _find_recorded(record: records.Record, is_one_group: bool) -> Curve | None:
+    """Return the curve of `chain` in a record, for one group or for groups of one size; None if it has none."""
+    groups = ONE_GROUP if is_one_group else r"groups of [\d,]+"
+    speeds, name = {}, ""
+    for (lesson, label), note in record.notes.items():
+        found = re.fullmatch(rf"chain, ([\d,]+) work-items, ({groups})", label)
+        if lesson == LESSON and found:
+            speeds[int(found[1].replace(",", ""))], name = note.value, found[2]
+    return Curve(name, {}, speeds, {}) if speeds else None

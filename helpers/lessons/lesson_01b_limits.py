@@ -204,7 +204,7 @@ def draw_roofline(cases: Sequence[Case], bandwidth: float, peak: float, device: 
     title, words = f"What does the roof allow? {device}", []
     grid = np.geomspace(0.03, 4 * max(case.intensity for case in cases), 200)
     name, published_peak, published_bandwidth = DATA_SHEET
-    column = records.find_column(LESSON, ["kernel", *(case.label for case in cases)])
+    column = records.find_column(LESSON, [case.label for case in cases])
     looks = (BLUE, "o"), (PINK, "v"), (PINK, "^"), (ORANGE, "s"), (SKY, "P"), (GREEN, "D")
     with figure(7.5, 5.2, title) as (drawn, axes):
         axes.plot(grid, np.minimum(bandwidth * grid, peak), color="black", lw=2, label="the roof here")
@@ -212,11 +212,12 @@ def draw_roofline(cases: Sequence[Case], bandwidth: float, peak: float, device: 
         for case, (color, marker) in zip(cases, looks, strict=True):
             axes.plot(case.intensity, case.speed, marker, color=color, ms=8, label=case.label)
             words.append(f"{case.label}: {case.intensity:.2g} operations for each byte, {case.speed:.3g} GFLOP/s")
-            recorded = column.get("kernel") / 12 if case.label == "add" else column.get(case.label)
+            recorded = column.get(case.label)
             if not math.isnan(recorded):
-                label = f"{case.label}, recorded"
-                axes.plot(case.intensity, recorded, marker, mfc="none", mec=color, ms=8, label=label)
+                axes.plot(case.intensity, recorded, marker, mfc="none", mec=color, ms=8)
                 words.append(f"{case.label}, recorded on a GPU: {format_number(recorded)} GFLOP/s")
+        if column.notes:
+            axes.plot([], [], "o", mfc="none", mec="black", ms=8, label="hollow: recorded on a GPU")
         axes.set(xscale="log", yscale="log", xlabel="operations for each byte", ylabel="GFLOP/s")
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")

@@ -314,7 +314,8 @@ def race(bench: MatmulBenchmark, label: str, launch: Launch, repeats: int) -> di
 
     ways = {label: multiply, **find_opponents(bench), f"{label}, once more": multiply}
     devices = {name: cpu_name() if name.startswith("NumPy") else bench.device for name in ways}
-    runs = timing.measure_interleaved(ways, devices, repeats, on=bench.queue, rest=timing.SETTLE)
+    is_gpu = opencl.kind(bench.queue.device) == "gpu"
+    runs = timing.measure_interleaved(ways, devices, repeats, on=bench.queue, rest=timing.SETTLE, wake=is_gpu)
     bench.runs |= runs
     for name, run in runs.items():
         records.add_run(run, "GFLOP/s", 2e-9 * bench.size**3, f"{bench.size:,} x {bench.size:,}", name)

@@ -149,14 +149,7 @@ def check_misplaced(learner: Callable[[dict[str, Any], str], list[str]]) -> Iter
             ({"a": make_place("GPU", 1), "b": make_place("GPU", 10), "c": make_place("GPU", 11)}, "GPU:1"),
             ({"b": make_place("GPU", 1), "a": make_place("GPU", 11)}, "GPU:11"),
             ({"weights": make_place("CPU", 1), "bias": make_place("GPU", 1)}, "CPU:1"),
-            (
-                {
-                    "here": make_place("GPU", 1),
-                    "far": make_place("GPU", 1, task=3),
-                    "wrong": make_place("CPU", 1, task=3),
-                },
-                "GPU:1",
-            ),
+            ({"far": make_place("GPU", 1, task=3), "wrong": make_place("CPU", 1, task=3)}, "GPU:1"),
             ({"worker": make_place("CPU", 0, job="worker"), "wrong": make_place("GPU", 0, job="worker")}, "CPU:0"),
             ({"B": make_place("CPU", 0), "A": make_place("CPU", 0), "C": make_place("GPU", 1)}, "GPU:1"),
             ({"short": Placed("/device:GPU:1"), "Wrong": Placed("/device:GPU:0")}, "GPU:1"),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard
 
 import numpy as np
 
 from helpers import training
+from helpers.errors import LINE_WIDTH
 from helpers.judge import checks, messages
 from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, figure, show
 
@@ -212,7 +214,29 @@ def check_summand(learner: Callable[[np.ndarray, np.ndarray, np.ndarray, int, in
                 drawn.append((x, a, b, me, n))
         return drawn
 
-    yield checks.judge_function(learner, right, cases)
+    account = checks.judge_function(learner, right, cases)
+    x, a, b, n = np.array([[_Factor(1)] * 3] * 2, object), np.ones((3, 8)), np.ones((8, 5)), 4
+    needed, _Factor.multiplications = len(x) * (a.size + b.size) // n, 0
+    with contextlib.suppress(checks.NotYet):  # JAX and others want plain numbers, and have been right with them
+        checks.answer(learner, x, a, b, 1, n, who="summand")
+    if _Factor.multiplications > 1.5 * needed:  # a ReLU may multiply, too
+        parts = "the sum is right, but a device has its parts of `a` and `b` alone, and computes with no others"
+        counted = f"one of {n} needs {needed} multiplications, counted {_Factor.multiplications}"
+        raise checks.NotYet(f"{parts}: {counted}.")
+    yield account
+
+
+class _Factor(float):
+    """A number that counts the multiplications of all such numbers, and whose sums and products count, too."""
+
+    multiplications: ClassVar[int] = 0
+
+    def __mul__(self, other: float) -> _Factor:
+        _Factor.multiplications += 1
+        return _Factor(float(self) * float(other))
+
+    def __add__(self, other: float) -> _Factor:
+        return _Factor(float(self) + float(other))
 
 
 TURNS = {"F": 1, "B": 2}  # that a piece of a pipeline takes: backward computes two products for each layer
@@ -225,10 +249,8 @@ def check_order(learner: Order) -> Iterator[str]:
 
     Source: Narayanan et al., "Memory-efficient pipeline-parallel DNN training" (2021), for one forward, one backward.
     """
-    cases = ((4, 8), (2, 4), (3, 3), (1, 3), (5, 12), (4, 1), (5, 2), (3, 10))
-    drawings = [
-        _judge_pipeline(learner, stages, parts, is_first=(stages, parts) == cases[0]) for stages, parts in cases
-    ]
+    cases = ((4, 6), (2, 4), (3, 3), (1, 3), (5, 12), (4, 1), (5, 2), (3, 10))
+    drawings = [_judge_pipeline(learner, *case, is_first=case == cases[0]) for case in cases]
     print(drawings[0])
     yield f"{len(cases)} pipelines, of 1 to 5 stages"
 
@@ -239,12 +261,8 @@ def _judge_pipeline(learner: Order, stages: int, parts: int, is_first: bool) -> 
     given = [(kind, part) for part, kind in itertools.product(range(parts), "FB")]
     if is_first and all(own == given for own in orders):
         raise checks.NotDone("this is what you were given: one micro-batch after the other.")
-    rows, least, where = (
-        _play_turns(orders),
-        sum(TURNS.values()) * (parts + stages - 1),
-        f"with {stages} stages and {parts} micro-batches",
-    )
-    drawing = _format_turns(rows)
+    rows, least = _play_turns(orders), sum(TURNS.values()) * (parts + stages - 1)
+    drawing, where = _format_turns(rows), f"with {stages} stages and {parts} micro-batches"
     for stage, own in enumerate(orders):
         most = max(itertools.accumulate(1 if kind == "F" else -1 for kind, _ in own))
         if most > stages:
@@ -295,9 +313,8 @@ def _play_turns(works: list[list[tuple[str, int]]]) -> list[list[str]]:
     left, last = [list(own) for own in works], len(works) - 1
     done = {("F", part, -1) for _, part in works[0]}  # the images are there; each tuple: F or B, micro-batch, stage
     rows: list[list[str]] = [[] for _ in works]
-    under_way: list[list[tuple[str, int]]] = [
-        [] for _ in works
-    ]  # a stage's piece, once for each turn that it still takes
+    # Of each stage the piece that it is at, once for each turn that it still needs.
+    under_way: list[list[tuple[str, int]]] = [[] for _ in works]
     while any(left) or any(under_way):
         for stage, own in enumerate(left):
             kind, part = own[0] if own else ("", 0)
@@ -324,13 +341,13 @@ def _play_turn(rows: list[list[str]], under_way: list[list[tuple[str, int]]], la
 
 
 def _format_turns(rows: list[list[str]]) -> str:
-    """Return the first turns of a pipeline as text, a line a stage."""
+    """Return a pipeline as text, a line a stage; its first turns, if a line would be too long."""
     wide = 1 + max(map(len, itertools.chain(*rows)))
     table = {"turn   ": [str(turn + 1) for turn in range(len(rows[0]))]}
     table |= {f"stage {stage}": row for stage, row in enumerate(rows)}
     lines = []
     for name, row in table.items():
-        lines.append(name + "".join(f"{work:>{wide}}" for work in row[: 102 // wide]))
+        lines.append(name + "".join(f"{work:>{wide}}" for work in row[: (LINE_WIDTH - 7) // wide]))
     return "\n".join(lines)
 
 
@@ -361,14 +378,13 @@ def draw_speed_up(lines: Mapping[str, Sequence[float]], title: str) -> None:
 # ---------------------------------------------------------------------------------------------------- its machinery
 
 
-def set_up_two_devices() -> tuple[list[str], dict[str, str]]:
+def set_up_two_devices() -> list[str]:
     """Let TensorFlow have two GPUs or, if there are fewer, two devices made of the processor.
 
     Call it before TensorFlow starts.
 
     Returns:
-        The names of the two, such as ["GPU:0", "GPU:1"]; and the environment variables that let JAX, in a separate
-        process, have two of the same kind.
+        The names of the two, such as ["GPU:0", "GPU:1"].
 
     Raises:
         WorkshopError: TensorFlow has started already.
@@ -379,13 +395,11 @@ def set_up_two_devices() -> tuple[list[str], dict[str, str]]:
         gpus = tf.config.get_visible_devices("GPU")  # without those on which TensorFlow fails
         if len(gpus) >= 2:
             tf.config.set_visible_devices(gpus[:2], "GPU")
-            for gpu in gpus[:2]:
-                tf.config.experimental.set_memory_growth(gpu, True)  # JAX wants some of it, too
-            return ["GPU:0", "GPU:1"], {}
+            return ["GPU:0", "GPU:1"]
         tf.config.set_visible_devices([], "GPU")
         processor = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(processor, [tf.config.LogicalDeviceConfiguration()] * 2)
-    return ["CPU:0", "CPU:1"], {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    return ["CPU:0", "CPU:1"]
 
 
 def count_all_reduces(function: Callable[..., object], *arrays: jax.Array) -> int:

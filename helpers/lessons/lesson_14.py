@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helpers import ROOT
 from helpers.devices import webgpu
 from helpers.judge import checks, wgsl_checks, wgsl_recorder
 from helpers.judge.trace import Trace
@@ -21,21 +20,9 @@ from helpers.measure.tables import Table
 
 if TYPE_CHECKING:
     import wgpu
-    from IPython.display import Image
 
-# The page, as tests/test_browser_gpu.py takes it, with the caption drawn above it.
-PICTURE = ROOT / "helpers" / "web" / "pictures" / "drawn.png"
-CAPTION = "Stored picture, not this run: 23 November 2026, Chrome 156, SwiftShader (software)."
 SECONDS = 60.0  # for a whole verdict
 MAX_TAKEN = 16  # numbers of others that one invocation adds to a sum in rounds; six in the solution
-
-
-def load_drawn_digit() -> Image:
-    """Return the stored picture of lesson 14b's page with a digit drawn by hand; its caption says that it is stored."""
-    from IPython.display import Image
-
-    alt = f"{CAPTION} A field with a 4 drawn by mouse; ten bars beside it; the page says: It reads 4."
-    return Image(filename=str(PICTURE), alt=alt)
 
 
 # ---------------------------------------------------------------------------------------------- what luck hides
@@ -101,11 +88,11 @@ def leave_out_barriers(device: wgpu.GPUDevice, prediction: object, groups: int =
         records.add_note(records.Note(label, right, f"of {groups:,} right", lesson="14"))
         with contextlib.redirect_stdout(io.StringIO()):  # it names each launch
             races = wgsl_recorder.record(device, source, small, dry=False)[0].races()
-        race = races[0].replace("work-items", "invocations").partition(", and")[0] if races else "no race"
+        race = races[0].removeprefix("work-items ").partition(", one of")[0] if races else "none"
         rows.append((label, f"{right:,} of {groups:,} right", first_sums[label], race))
     measured = first_sums["none in all six rounds"]
     checks.compare_prediction(prediction, measured, "(the first sum of 64 ones)", most=GROUP)
-    headers = ("barriers", "sums on this adapter", "the first sum", "what the record shows")
+    headers = ("barriers", "sums here", "the first sum", "race (invocations, element)")
     return records.add_column(Table(rows, headers), "14")
 
 
@@ -187,9 +174,10 @@ def _expect_shared(traced: Trace, case: Case) -> None:
             taken[touch.item].add((touch.array, touch.index))
     most = max(map(len, taken.values()), default=0)
     if case.expected.size > 1 and not 0 < most <= MAX_TAKEN:
+        alone = f"one invocation takes {most} numbers of others" if most else "no invocation takes numbers of others"
         raise checks.NotYet(
-            f"the sums are right, but one invocation takes {most} numbers of others from workgroup memory. Add in "
-            "rounds: 32 invocations add at once, then 16, 8, 4, 2 and 1."
+            f"the sums are right, but {alone} from workgroup memory. Add in rounds: 32 invocations add at once, then "
+            "16, 8, 4, 2 and 1."
         )
 
 

@@ -96,10 +96,14 @@ def judge_launches(notes: Sequence[Mapping[str, Any]]) -> str:
         raise checks.NotDone("addThree launches nothing.")
     for noted in notes:
         calls, where = noted["calls"], f"count = {noted['count']:,}"
-        for name, call in zip(("first", "second"), calls, strict=False):
-            _expect_launch(f"{where}, launch of `{name}`", name, call, noted["count"])
         if len(calls) != 2:
             raise checks.NotYet(f"{where}: expected two launches, `first` and then `second`; came {len(calls)}.")
+        if calls[0]["group"] == "second.group" and calls[1]["group"] == "first.group":
+            raise checks.NotYet(
+                f"{where}: expected `first` and then `second`, which adds to what `first` wrote; came the other order."
+            )
+        for name, call in zip(("first", "second"), calls, strict=True):
+            _expect_launch(f"{where}, launch of `{name}`", name, call, noted["count"])
     return f"{len(notes)} counts of up to {max(noted['count'] for noted in notes):,}, two launches each"
 
 

@@ -122,7 +122,8 @@ def measure_ways(queue: cl.CommandQueue, ways: Mapping[str, Way], n: int) -> dic
     """
     calls = {label: way.run for label, way in ways.items()}
     where = {label: way.device for label, way in ways.items()}
-    runs = timing.measure_interleaved(calls, where, timing.ENOUGH, warmup=2, on=queue, rest=REST)
+    is_gpu = opencl.kind(queue.device) == "gpu"
+    runs = timing.measure_interleaved(calls, where, timing.ENOUGH, warmup=2, on=queue, rest=REST, wake=is_gpu)
     for run in runs.values():
         records.add_run(run, amount=f"{HEADS} heads, n = {n:,}, d = {D}")
     return runs

@@ -7,7 +7,8 @@
 #define LOADS (TILE * DEPTH / 4 / ITEMS)  // float4 of A that a work-item loads for each slab, and as many of B: 1
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
-void multiply(__global const float4 *a, __global const float4 *b, __global float4 *c, int n, int k) {
+void multiply(__global const float4 *restrict a, __global const float4 *restrict b, __global float4 *restrict c,
+              int n, int k) {
     // One slab is DEPTH columns of A, transposed so that a float4 holds four rows, and DEPTH rows of B.
     // A row of a_tile is 4 floats longer than the tile: without them, stores of neighbors hit the same banks.
     __local float a_tile[BUFFERS][DEPTH][TILE + 4] __attribute__((aligned(16)));
@@ -26,58 +27,78 @@ void multiply(__global const float4 *a, __global const float4 *b, __global float
             sums[row][block] = 0;
         }
     }
-    for (uint slab = 0; slab <= slabs; slab++) {
+    // The first slab: load it, and store it in local memory.
+    #pragma unroll
+    for (int load = 0; load < LOADS; load++) {
+        uint number = item + load * ITEMS;
+        uint a_row = number / 2 % TILE, a_column = number % 2 + number / (2 * TILE) * 2;
+        uint b_row = number / (TILE / 4), b_column = number % (TILE / 4);
+        next_a[load] = a[(top + a_row) * (k / 4) + 0 * (DEPTH / 4) + a_column];
+        next_b[load] = b[(0 * DEPTH + b_row) * (n / 4) + left / 4 + b_column];
+    }
+    #pragma unroll
+    for (int load = 0; load < LOADS; load++) {
+        uint number = item + load * ITEMS;
+        uint a_row = number / 2 % TILE, a_column = number % 2 + number / (2 * TILE) * 2;
+        uint b_row = number / (TILE / 4), b_column = number % (TILE / 4);
+        a_tile[0][4 * a_column + 0][a_row] = next_a[load].x;
+        a_tile[0][4 * a_column + 1][a_row] = next_a[load].y;
+        a_tile[0][4 * a_column + 2][a_row] = next_a[load].z;
+        a_tile[0][4 * a_column + 3][a_row] = next_a[load].w;
+        b_tile[0][b_row][b_column] = next_b[load];
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (uint slab = 0; slab < slabs; slab++) {
+        uint now = slab % BUFFERS;
         // 1. Ask for the next slab. It is on its way into registers while step 2 multiplies.
-        if (slab < slabs) {
+        if (slab + 1 < slabs) {
             #pragma unroll
             for (int load = 0; load < LOADS; load++) {
                 uint number = item + load * ITEMS;
                 uint a_row = number / 2 % TILE, a_column = number % 2 + number / (2 * TILE) * 2;
                 uint b_row = number / (TILE / 4), b_column = number % (TILE / 4);
-                next_a[load] = a[(top + a_row) * (k / 4) + slab * (DEPTH / 4) + a_column];
-                next_b[load] = b[(slab * DEPTH + b_row) * (n / 4) + left / 4 + b_column];
+                next_a[load] = a[(top + a_row) * (k / 4) + (slab + 1) * (DEPTH / 4) + a_column];
+                next_b[load] = b[((slab + 1) * DEPTH + b_row) * (n / 4) + left / 4 + b_column];
             }
         }
-        // 2. Multiply the slab that is in local memory already.
-        if (slab > 0) {
-            uint now = (slab - 1) % BUFFERS;
+        // 2. Multiply the slab that is in local memory.
+        #pragma unroll
+        for (int i = 0; i < DEPTH; i++) {
+            float4 a_part[BLOCKS], b_part[BLOCKS];
             #pragma unroll
-            for (int i = 0; i < DEPTH; i++) {
-                float4 b_part[BLOCKS];
+            for (int block = 0; block < BLOCKS; block++) {
+                b_part[block] = b_tile[now][i][x + block * ACROSS];
+            }
+            #pragma unroll
+            for (int block = 0; block < BLOCKS; block++) {
+                a_part[block] = ((__local float4 *)a_tile[now][i])[y + block * ACROSS];
+            }
+            #pragma unroll
+            for (int below = 0; below < BLOCKS; below++) {
                 #pragma unroll
                 for (int block = 0; block < BLOCKS; block++) {
-                    b_part[block] = b_tile[now][i][x + block * ACROSS];
-                }
-                #pragma unroll
-                for (int below = 0; below < BLOCKS; below++) {
-                    float4 a_part = ((__local float4 *)a_tile[now][i])[y + below * ACROSS];
-                    #pragma unroll
-                    for (int block = 0; block < BLOCKS; block++) {
-                        sums[4 * below + 0][block] += a_part.x * b_part[block];
-                        sums[4 * below + 1][block] += a_part.y * b_part[block];
-                        sums[4 * below + 2][block] += a_part.z * b_part[block];
-                        sums[4 * below + 3][block] += a_part.w * b_part[block];
-                    }
+                    sums[4 * below + 0][block] += a_part[below].x * b_part[block];
+                    sums[4 * below + 1][block] += a_part[below].y * b_part[block];
+                    sums[4 * below + 2][block] += a_part[below].z * b_part[block];
+                    sums[4 * below + 3][block] += a_part[below].w * b_part[block];
                 }
             }
         }
         if (BUFFERS == 1) {
             barrier(CLK_LOCAL_MEM_FENCE);  // all have read the slab that step 3 overwrites
         }
-        // 3. Store the next slab in local memory.
-        if (slab < slabs) {
-            uint next = slab % BUFFERS;
-            #pragma unroll
-            for (int load = 0; load < LOADS; load++) {
-                uint number = item + load * ITEMS;
-                uint a_row = number / 2 % TILE, a_column = number % 2 + number / (2 * TILE) * 2;
-                uint b_row = number / (TILE / 4), b_column = number % (TILE / 4);
-                a_tile[next][4 * a_column + 0][a_row] = next_a[load].x;
-                a_tile[next][4 * a_column + 1][a_row] = next_a[load].y;
-                a_tile[next][4 * a_column + 2][a_row] = next_a[load].z;
-                a_tile[next][4 * a_column + 3][a_row] = next_a[load].w;
-                b_tile[next][b_row][b_column] = next_b[load];
-            }
+        // 3. Store the next slab in local memory. After the last slab it holds an old one, which nobody reads.
+        uint next = (slab + 1) % BUFFERS;
+        #pragma unroll
+        for (int load = 0; load < LOADS; load++) {
+            uint number = item + load * ITEMS;
+            uint a_row = number / 2 % TILE, a_column = number % 2 + number / (2 * TILE) * 2;
+            uint b_row = number / (TILE / 4), b_column = number % (TILE / 4);
+            a_tile[next][4 * a_column + 0][a_row] = next_a[load].x;
+            a_tile[next][4 * a_column + 1][a_row] = next_a[load].y;
+            a_tile[next][4 * a_column + 2][a_row] = next_a[load].z;
+            a_tile[next][4 * a_column + 3][a_row] = next_a[load].w;
+            b_tile[next][b_row][b_column] = next_b[load];
         }
         barrier(CLK_LOCAL_MEM_FENCE);  // all have stored the slab that step 2 reads next
     }

@@ -1,0 +1,456 @@
+"""What `record_gpu` measures, part by part: the lessons' code cells and helpers, without JupyterLab."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import json
+import linecache
+import os
+import sys
+import traceback
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+from helpers import ROOT, variables
+from helpers.commands import machine
+from helpers.devices.host import cpu_name, has_module
+from helpers.measure import records, timing, workload
+from helpers.measure.records import Note
+
+if TYPE_CHECKING:
+    from helpers.training.data import Dataset
+
+NOT_EXECUTED = ", not executed: "  # in a part's log, between a cell and its statement
+
+
+# --------------------------------------------------------------------------------------- lessons without JupyterLab
+
+
+def execute_cells(lesson: str, only: Sequence[str] = ()) -> dict[str, Any]:
+    """Execute a lesson's code cells in this process, statement by statement, and return its variables.
+
+    Exercises and their checks are left out. A statement that fails, such as a figure where Matplotlib is missing, is
+    printed with its reason, and the next one is executed.
+
+    Args:
+        lesson: its number.
+        only: ids of the cells; all if empty.
+    """
+    _replace_missing_modules()
+    (path,) = ROOT.glob(f"notebooks/{lesson}-*.ipynb")
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        is_skipped = {"exercise", "check", "raises-exception"} & set(cell["metadata"].get("tags", []))
+        if cell["cell_type"] != "code" or is_skipped or (only and cell["id"] not in only):
+            continue
+        text, title = "".join(cell["source"]), f"lesson {lesson}, cell {cell['id']}"
+        linecache.cache[title] = len(text), None, text.splitlines(True), title  # a fresh process gets functions as text
+        for statement in ast.parse(text).body:
+            try:
+                exec(compile(ast.Module([statement], []), title, "exec"), names)
+            except Exception:
+                print(f"{title}{NOT_EXECUTED}{ast.unparse(statement)[:80]}")
+                print(traceback.format_exc(limit=-1), flush=True)
+    return names
+
+
+def _replace_missing_modules() -> None:
+    """Let lessons import what they only show results with, or what sets NumPy's threads, where it is not installed."""
+
+    def ignore(*_: object, **__: object) -> None:
+        """Show nothing."""
+
+    def keep_threads(*_: object, **__: object) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    stand_ins: dict[str, dict[str, object]] = {
+        "IPython": {"version_info": (9, 0), "get_ipython": ignore},
+        "IPython.display": {"display": ignore, "Image": ignore, "Markdown": ignore, "HTML": ignore},
+        "threadpoolctl": {"threadpool_limits": keep_threads},
+    }
+    for name, attributes in stand_ins.items():
+        if name not in sys.modules and not has_module(name.partition(".")[0]):
+            stand_in = types.ModuleType(name)
+            vars(stand_in).update(attributes)
+            sys.modules[name] = stand_in
+
+
+def _prove_devices() -> None:
+    """Let each OpenCL device multiply in this process, as the lessons do in another one, for which psutil is needed."""
+    from helpers.devices import frameworks, opencl, products
+
+    proofs = {}
+    for device in frameworks.opencl_devices().values():
+        proofs[opencl.identify(device)] = products.prove(frameworks.describe_opencl(device))
+    os.environ[variables.OPENCL_PROOFS] = json.dumps(proofs)
+
+
+def _find_images() -> Dataset:
+    """Return MNIST from the file that ANYGPU_MNIST names, otherwise random images: a time needs no digits."""
+    import numpy as np
+
+    from helpers.training.data import Dataset
+
+    if os.environ.get(variables.MNIST):
+        return _data().load_mnist()
+    rng = np.random.default_rng(0)
+    train, test = (rng.integers(0, 256, (count, 28, 28), np.uint8) for count in (60_000, 10_000))
+    labels = rng.integers(0, 10, 70_000, np.uint8)
+    return Dataset("random images", train, labels[:60_000], test, labels[60_000:], "NumPy's generator")
+
+
+def _data() -> types.ModuleType:
+    """Return the module that loads MNIST, which needs packages that may be missing."""
+    from helpers.training import data
+
+    return data
+
+
+# ---------------------------------------------------------------------------------------------------- the parts
+
+
+def find_machine() -> None:
+    """Write what this machine is into the file for the notes."""
+    if has_module("pyopencl"):
+        _prove_devices()
+    Path(os.environ[variables.RECORD]).write_text(json.dumps(asdict(machine.describe_machine())), encoding="utf-8")
+
+
+def record_peak() -> None:
+    """Note the peak, with more and more work-items, and the bandwidth."""
+    import pyopencl as cl
+
+    from helpers.devices import opencl
+    from helpers.lessons import lesson_02
+
+    _prove_devices()
+    device = opencl.pick_device()
+    context = cl.Context([device])
+    queue = cl.CommandQueue(context)
+    is_gpu = opencl.kind(device) == "gpu"
+    lesson_02.measure_peak(queue)
+    for items in (2**14, 2**17, 2**20) if is_gpu else ():
+        lesson_02.measure_peak(queue, items)
+    lesson_02.measure_bandwidth(queue, 2**28 if is_gpu else 2**25)
+
+
+def record_product() -> None:
+    """Note every step of lesson 02."""
+    _prove_devices()
+    execute_cells("02")
+
+
+def record_gpu_product() -> None:
+    """Note lesson 02b's product for a GPU in each shape, beside CLBlast and cuBLAS, for matrices of three sizes.
+
+    A run computes a smaller product several times, since one is over soon after its launch. The fastest shape is
+    measured again with the libraries: the best of several measurements is partly luck.
+    """
+    import pyopencl as cl
+
+    from helpers.devices import opencl
+    from helpers.lessons import lesson_02, lesson_02b_gpu, lesson_02b_race
+
+    _prove_devices()
+    device = opencl.pick_device()
+    context = cl.Context([device])
+    queue = cl.CommandQueue(context)
+    small = workload.pick(preview=128, lab=256, full=512)
+    for size in (4_096, 2_048, 1_024) if opencl.kind(device) == "gpu" else (small,):
+        bench = lesson_02.MatmulBenchmark(queue, size)
+        products = min(16, (4_096 // size) ** 2)  # of a run
+        sizes = f"{size:,} x {size:,}"
+        amount = sizes if products == 1 else f"{sizes}, {products} products a run"
+        shapes = {
+            name: functools.partial(launch, *bench.buffers, size, size, size)
+            for name, launch in lesson_02b_gpu.find_products(bench).items()
+        }
+        if not shapes:
+            continue
+        libraries = lesson_02b_race.find_libraries(bench)
+        ways = {name: functools.partial(_repeat, way, products) for name, way in (shapes | libraries).items()}
+        runs = timing.measure_interleaved(ways, bench.device, timing.ENOUGH, warmup=2, on=queue)
+        fastest = min(shapes, key=lambda name: runs[name].median)
+        ways = {name: way for name, way in ways.items() if name == fastest or name in libraries}
+        runs |= timing.measure_interleaved(ways, bench.device, timing.ENOUGH, warmup=2, on=queue)
+        for name, run in runs.items():
+            records.add_run(run, "GFLOP/s", 2e-9 * size**3 * products, amount, f"{name}, {sizes}")
+            print(run)
+        for name in libraries:
+            ratio = runs[name].median / runs[fastest].median
+            label = f"the fastest shape beside {name}, {sizes}"
+            records.add_note(Note(label, ratio, "times as fast", bench.device, amount, runs=timing.ENOUGH))
+            print(f"{sizes}: {fastest} reaches {100 * ratio:.0f} % of the speed of {name}")
+
+
+def _repeat(way: Callable[[], object], times: int) -> object:
+    """Call a function several times and return what the last call returned."""
+    for _ in range(times - 1):
+        way()
+    return way()
+
+
+def record_fast_product() -> None:
+    """Note every step of lesson 02b."""
+    _prove_devices()
+    execute_cells("02b")
+
+
+def record_counted_kernels() -> None:
+    """Note the times of lesson 15's kernels and of each step: without libclang too, which only the counters need."""
+    from helpers.lessons import lesson_15_clock
+
+    _prove_devices()
+    names = execute_cells("15")
+    lesson_15_clock.note_steps(names.get("runs", {}))
+
+
+def record_attention() -> None:
+    """Note lesson 16's attention in three kernels, in one, and by the libraries that are here."""
+    import pyopencl as cl
+
+    from helpers.devices import opencl
+    from helpers.lessons import lesson_16, lesson_16_clock
+
+    _prove_devices()
+    context = cl.Context([opencl.pick_device()])
+    queue, n = cl.CommandQueue(context), workload.pick(preview=256, lab=1_024, full=4_096)
+    lesson_16_clock.measure_ways(queue, lesson_16_clock.find_ways(queue, lesson_16.ATTENTION, n), n)
+
+
+def record_limits() -> None:
+    """Note lesson 01b's curves, chains, bandwidths and dots below the roof."""
+    _prove_devices()
+    execute_cells("01b")
+
+
+def record_groups_and_copies() -> None:
+    """Note an addition with and without its guard, in work-groups of several sizes, and three kinds of copies."""
+    import numpy as np
+    import pyopencl as cl
+
+    from helpers.devices import opencl
+    from helpers.lessons import lesson_01b
+
+    _prove_devices()
+    device = opencl.pick_device()
+    context = cl.Context([device])
+    queue, second = cl.CommandQueue(context), cl.CommandQueue(context)
+    count = 2**26 if opencl.kind(device) == "gpu" else 2**22
+    source = """
+    __kernel void add(__global const float *x, __global const float *y, __global float *z, const int n) {
+        int i = get_global_id(0);
+        if (i < n) z[i] = x[i] + y[i];
+    }
+    __kernel void add_all(__global const float *x, __global const float *y, __global float *z, const int n) {
+        int i = get_global_id(0);
+        z[i] = x[i] + y[i];
+    }
+    """
+    program = opencl.build(context, source)
+    x = np.ones(count, np.float32)
+    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+    buffers = [cl.Buffer(context, flags, hostbuf=x) for _ in range(3)]
+    sizes = [size for size in (32, 64, 128, 256, 512, 1024) if size <= device.max_work_group_size]
+    name, amount = opencl.name(device), f"{count:,} elements"
+
+    def launch(kernel: str, group: tuple[int] | None) -> Callable[[], object]:
+        made = cl.Kernel(program, kernel)
+        return lambda: made(queue, (count,), group, *buffers, np.int32(count))
+
+    ways = {f"addition, groups of {size}": launch("add", (size,)) for size in sizes}
+    ways["addition, groups chosen by the driver"] = launch("add", None)
+    ways["addition without a guard, groups of 64"] = launch("add_all", (64,))
+    for run in timing.measure_interleaved(ways, name, timing.ENOUGH, warmup=2, on=queue).values():
+        records.add_run(run, "GB/s", 12e-9 * count, amount)
+
+    pinned_buffer = cl.Buffer(context, cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR, x.nbytes)
+    pinned, _ = cl.enqueue_map_buffer(queue, pinned_buffer, cl.map_flags.WRITE, 0, x.shape, x.dtype)
+    pinned[:] = 1
+    add = cl.Kernel(program, "add")
+
+    def overlap(queues: Sequence[cl.CommandQueue], parts: int) -> None:
+        lesson_01b.copy_and_add(add, queues, buffers, pinned, parts)
+
+    copies = {
+        "copy there, pageable": lambda: cl.enqueue_copy(queue, buffers[0], x),
+        "copy there, pinned": lambda: cl.enqueue_copy(queue, buffers[0], pinned),
+        "copy back, pageable": lambda: cl.enqueue_copy(queue, x, buffers[0]),
+        "copy back, pinned": lambda: cl.enqueue_copy(queue, pinned, buffers[0]),
+        "copy there, then add, pinned": lambda: overlap([queue], 1),
+        "copy there in 8 parts and add meanwhile, pinned": lambda: overlap([queue, second], 8),
+    }
+    for run in timing.measure_interleaved(copies, name, 9, warmup=1, on=queue).values():
+        records.add_run(run, "GB/s", 4e-9 * count, amount)
+
+
+def record_atomics() -> None:
+    """Note the additions that lesson 12's three ways keep, the fewest of ten runs."""
+    import numpy as np
+
+    from helpers.devices import opencl
+    from helpers.lessons import lesson_12
+
+    _prove_devices()
+    names = execute_cells("12", only=("7e561c6f", "cdb57e8b"))
+    count, device = names["count"], opencl.name(names["device"])
+    for way, steps in names["ways"].items():
+        source, given = names["add_up"].replace("STEPS", steps), [np.ones(count, np.int32), np.zeros(1, np.int32)]
+        sums = [int(lesson_12.launch(source, count, 64, given)[0]) for _ in range(10)]
+        amount = f"{count:,} additions, the smallest of ten sums"
+        records.add_note(Note(f"kept by {way}", min(sums), "additions", device, amount, runs=10))
+
+
+def record_webgpu() -> None:
+    """Note lesson 14's addition and its sums without barriers, and lesson 14b's product on 10,000 random images."""
+    import numpy as np
+
+    from helpers.devices import webgpu
+    from helpers.lessons import lesson_14, lesson_14_web
+
+    adapter = webgpu.pick_adapter()
+    assert adapter, "there is no adapter for WebGPU: NVIDIA's Vulkan needs libvulkan1 and libegl1"
+    device, name = webgpu.request_device(adapter), webgpu.name(adapter)
+    groups = 65_535  # the most in one dimension
+    numbers = np.ones(64 * groups, np.float32)
+    kernel = webgpu.Kernel(device, lesson_14_web.read_kernel("add"))
+    bound = kernel.bind({number: webgpu.buffer(device, numbers) for number in range(3)})
+
+    def add() -> None:
+        kernel.submit(bound, groups)
+        webgpu.wait(device)
+
+    run = timing.measure(add, label="addition through WebGPU", device=name)
+    records.add_run(run, "GB/s", 12e-9 * len(numbers), f"{len(numbers):,} elements", lesson="14")
+    lesson_14.leave_out_barriers(device, prediction=None)
+    images = workload.pick(preview=500, lab=1_000, full=10_000)
+    network = lesson_14_web.load_network(_find_images(), images)
+    lesson_14_web.compare_speed(network, adapter, device, repeats=15)
+
+
+def record_providers() -> None:
+    """Note the times of lesson 10's forms of a network, and of float32 by each of ONNX Runtime's providers here."""
+    with mock.patch.object(_data(), "load_mnist", return_value=_find_images()):
+        names = execute_cells("10")
+    for provider in names["here"]:
+        session = names["ort"].InferenceSession(names["file"], providers=[provider])
+        given = {session.get_inputs()[0].name: names["test"][:64]}
+        device = cpu_name() if provider == "CPUExecutionProvider" else provider
+        run = timing.measure(functools.partial(session.run, None, given), device=device, repeats=21)
+        records.add_run(run, amount="64 images", label=f"float32 by {provider}, 64 images")
+    for count, runs in names.get("timed", {}).items():
+        for form, run in runs.items():
+            records.add_run(run, amount=f"{count} images", label=f"{form}, {count} images")
+
+
+def record_steps() -> None:
+    """Note a step of lesson 04's MLP and lesson 05's CNN on the backend that KERAS_BACKEND names."""
+    import keras
+    import numpy as np
+
+    from helpers.training import models
+
+    backend = keras.config.backend()
+    if backend == "jax":
+        import jax
+
+        device = jax.devices()[0].device_kind
+    else:
+        import torch
+
+        device = torch.cuda.get_device_name() if torch.cuda.is_available() else cpu_name()
+    rng = np.random.default_rng(0)
+    networks = (
+        ("04", "MLP", models.build_mlp(), "rmsprop", (784,)),
+        ("05", "CNN", models.build_cnn(), keras.optimizers.Adadelta(1.0), (28, 28, 1)),
+    )
+    for lesson, title, model, optimizer, shape in networks:
+        model.compile(optimizer, "sparse_categorical_crossentropy")
+        for batch in (128, 8_192):
+            x = rng.integers(0, 256, (batch, *shape), np.uint8)
+            y = rng.integers(0, 10, batch, np.uint8)
+            step = functools.partial(model.train_on_batch, x, y)
+            run = timing.measure(step, device=device, repeats=15, warmup=3)
+            label = f"a step of the {title} on {backend}, batch {batch:,}"
+            records.add_run(run, amount=f"{batch:,} random images", label=label, lesson=lesson)
+
+
+def record_tile() -> None:
+    """Note lesson 03's blocks, and its sums."""
+    _prove_devices()
+    execute_cells("03")
+
+
+def record_fusion() -> None:
+    """Note lesson 06b's six kernels and one, for arrays that no cache of a GPU holds."""
+    from helpers.lessons import lesson_06b
+
+    _prove_devices()
+    lesson_06b.time_fusion(workload.pick(preview=2**16, lab=2**23, full=2**26))
+
+
+def record_trainings() -> None:
+    """Note lesson 04's training on JAX, a batch of lesson 04b's and lesson 05b's forms of a network."""
+    import keras
+
+    with mock.patch.object(_data(), "load_mnist", return_value=_find_images()):
+        names = execute_cells("04", only=("27fdf760", "dd8608e4", "b8abd934", "a481adb2"))
+        line = names["line"]
+        label = f"ten epochs of the MLP on {keras.config.backend()}"
+        amount = f"{len(names['images']):,} images an epoch, batches of 128"
+        if line.epochs == 10:
+            records.add_note(Note(label, line.seconds, "s", names["device"], amount, runs=1, lesson="04"))
+        execute_cells("05b")
+
+
+def record_backends() -> None:
+    """Note a step of lesson 06's network on each backend that is here."""
+    with mock.patch.object(_data(), "load_mnist", return_value=_find_images()):
+        execute_cells("06")
+
+
+def record_score() -> None:
+    """Note lesson 11's tasks and their mean."""
+    _prove_devices()
+    execute_cells("11", only=("l11setup", "l11measure"))
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a recording."""
+
+    function: Callable[[], None]
+    seconds: float  # after which it is ended
+    lesson: str  # whose notes they are, unless a note names another
+    needs: tuple[str, ...]  # modules
+    settings: tuple[tuple[str, str], ...] = ()  # environment variables
+
+
+OPENCL = ("numpy", "pyopencl")
+PREVIEW = variables.PROFILE, "preview"  # for what trains a network before it measures
+PARTS = {  # in the order of their worth
+    "peak": Part(record_peak, 30, "02", OPENCL),
+    "GPU product": Part(record_gpu_product, 90, "02b", OPENCL, (("NVIDIA_TF32_OVERRIDE", "0"),)),
+    "product": Part(record_product, 90, "02", OPENCL),
+    "fast product": Part(record_fast_product, 80, "02b", OPENCL),
+    "counted kernels": Part(record_counted_kernels, 60, "15", OPENCL),
+    "attention": Part(record_attention, 40, "16", OPENCL),
+    "groups and copies": Part(record_groups_and_copies, 40, "01b", OPENCL),
+    "limits": Part(record_limits, 40, "01b", OPENCL),
+    "atomics": Part(record_atomics, 25, "12", OPENCL),
+    "WebGPU": Part(record_webgpu, 40, "14b", ("numpy", "wgpu")),
+    "steps on JAX": Part(record_steps, 45, "04", ("keras", "jax"), (("KERAS_BACKEND", "jax"),)),
+    "steps on PyTorch": Part(record_steps, 45, "04", ("keras", "torch"), (("KERAS_BACKEND", "torch"),)),
+    "Tile": Part(record_tile, 60, "03", (*OPENCL, "jax")),
+    "fusion": Part(record_fusion, 30, "06b", (*OPENCL, "jax")),
+    "trainings": Part(record_trainings, 80, "04", ("keras", "jax"), (("KERAS_BACKEND", "jax"),)),
+    "backends": Part(record_backends, 60, "06", ("keras", "jax")),
+    "score": Part(record_score, 60, "11", (*OPENCL, "pyperf")),
+    "providers": Part(record_providers, 60, "10", ("keras", "onnxruntime", "onnx"), (PREVIEW,)),
+}
