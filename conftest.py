@@ -31,7 +31,7 @@ hypothesis.settings.load_profile("any machine")
 LONGEST = ("test_workshop", "test_browser", "test_training", "test_trace", "test_checks", "a lesson")
 
 # These files share what one process saw of each Keras backend (tests/on_backend.py): 50 processor seconds.
-ON_BACKEND = ("test_training", "test_lesson_00", "test_lesson_05", "test_lesson_05b")
+ON_BACKEND = ("test_training", "test_lesson_00", "test_lesson_05")
 
 
 def pytest_addoption(parser):
