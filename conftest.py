@@ -171,6 +171,17 @@ def second_account():
     pytest.skip("another account can start no Python here")
 
 
+@pytest.fixture(scope="module")
+def queue():
+    """Yield a command queue of the lessons' OpenCL device."""
+    import pyopencl as cl
+
+    from helpers.devices import opencl
+
+    context = cl.Context([opencl.pick_device()])  # held: Intel's driver ends one that its queue alone holds
+    yield cl.CommandQueue(context)
+
+
 @pytest.fixture
 def open_folder():
     """A folder that every account may enter and list, as /home/name is on many machines."""

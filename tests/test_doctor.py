@@ -74,7 +74,7 @@ def test_the_whole_examination_ends_and_says_that_the_workshop_can_run(tmp_path)
     done = command_line("--report", os.path.relpath(tmp_path / "report.txt", ROOT))
     assert done.returncode == 0, done.stdout + done.stderr
     assert str((tmp_path / "report.txt").resolve()) in done.stdout
-    assert done.stdout.startswith("The workshop can run here") and done.stderr == ""
+    assert done.stdout.startswith(("The workshop can run here", "The workshop can perhaps")) and done.stderr == ""
     assert f"  Python {sys.version_info[0]}.{sys.version_info[1]}\n" in done.stdout
     assert "itself broke" not in done.stdout
     text = (tmp_path / "report.txt").read_text(encoding="utf-8")

@@ -1,22 +1,14 @@
 """Lesson 15's kernels for the clock, its figure, and what its checks say where an answer cannot be counted."""
 
 import numpy as np
-import pyopencl as cl
 import pytest
 
-from helpers.devices import opencl
 from helpers.judge import opencl_recorder
 from helpers.judge.checks import NotYet
 from helpers.lessons import lesson_15, lesson_15_clock
 from helpers.measure import records, timing
 
 DRIFT_ARRAYS = lesson_15.DRIFT.replace("p[8 * i]", "p[i]").replace("p[8 * i + 3]", "p[3 * n + i]")
-
-
-@pytest.fixture(scope="module")
-def queue():
-    context = cl.Context([opencl.pick_device()])  # held: Intel's driver ends one that its queue alone holds
-    yield cl.CommandQueue(context)
 
 
 def test_the_kernels_for_the_clock_compute_what_numpy_computes(queue, capsys):

@@ -1,21 +1,13 @@
 """Lesson 16's references, what it counts and times, and its transformer; its toml has the wrong and right kernels."""
 
 import numpy as np
-import pyopencl as cl
 import pytest
 
-from helpers.devices import opencl
 from helpers.judge.checks import NotYet
 from helpers.lessons import lesson_16, lesson_16_clock, lesson_16_faults, lesson_16_reader
 from helpers.measure import records, timing
 from helpers.running import processes
 from helpers.training import transformer
-
-
-@pytest.fixture(scope="module")
-def queue():
-    context = cl.Context([opencl.pick_device()])  # held: Intel's driver ends one that its queue alone holds
-    yield cl.CommandQueue(context)
 
 
 def attend(q, k, v):

@@ -88,8 +88,8 @@ def test_a_timeline_shows_work_where_it_was_done(shown):
     blue = np.abs(pixels - [0x00, 0x72, 0xB2]).sum(axis=2) < 30
     orange = np.abs(pixels - [0xE6, 0x9F, 0x00]).sum(axis=2) < 30
     wide = pixels.shape[0] * 5 // 8  # above the legend
-    across = [np.flatnonzero(colour[:wide].any(axis=0)) for colour in (blue, orange)]
-    down = [np.flatnonzero(colour[:wide].any(axis=1)) for colour in (blue, orange)]
+    across = [np.flatnonzero(color[:wide].any(axis=0)) for color in (blue, orange)]
+    down = [np.flatnonzero(color[:wide].any(axis=1)) for color in (blue, orange)]
     assert across[0].max() <= across[1].min() + 3  # one after the other
     assert down[0].max() < down[1].min()  # the first device above the second
 

@@ -6,7 +6,6 @@ made by `python -m helpers.training.transformer`, which makes them anew.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +31,7 @@ DEPTH = WIDTH // HEADS  # numbers of a query, a key and a value
 EPSILON = 1e-5  # what a normalization adds to the variance
 STORED = ROOT / "data" / "reader.npz"  # weights as float16, and on how many test images they are right
 BATCH, RATE = 64, 2e-3  # images of a step; of the optimizer Adam, falling to 0 as a cosine
+EPOCHS = 6  # in which the stored weights were made
 
 
 def cut(images: np.ndarray) -> np.ndarray:
@@ -243,24 +243,19 @@ def _normalize(x: np.ndarray, weights: Weights, layer: str) -> np.ndarray:
 
 def main() -> None:
     """Train on MNIST, count the test images that the weights are right on as float16, and store them."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--epochs", type=int, default=6)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, default=STORED)
-    arguments = parser.parse_args()
     print(training.start())
     mnist = data.load_mnist()
     if mnist.name == data.STAND_IN:
         raise WorkshopError("There is no MNIST here.", "The stored weights are those of MNIST.", "See data/README.md.")
-    training.seed(arguments.seed)
+    training.seed(0)
     model = build()
-    train(model, mnist.x_train, mnist.y_train, arguments.epochs)
+    train(model, mnist.x_train, mnist.y_train, EPOCHS)
     kept = {name: array.astype(np.float16) for name, array in read_weights(model).items()}
     write_weights(model, {name: array.astype(np.float32) for name, array in kept.items()})
     digits = model.predict(cut(mnist.x_test), batch_size=500, verbose=0).argmax(1)
     right = int((digits == mnist.y_test).sum())
-    np.savez_compressed(arguments.output, allow_pickle=False, **kept, right=right, images=len(digits))
-    print(f"right on {right:,} of {len(digits):,} test images; {arguments.output.stat().st_size:,} bytes")
+    np.savez_compressed(STORED, allow_pickle=False, **kept, right=right, images=len(digits))
+    print(f"right on {right:,} of {len(digits):,} test images; {STORED.stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":
