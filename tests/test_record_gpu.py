@@ -165,9 +165,9 @@ def test_it_runs_without_what_the_course_installs(tmp_path):
     code = f"""
 import sys
 sys.modules |= dict.fromkeys({missing!r})
-from helpers.commands import gpu_parts, record_gpu
-record_gpu.find_machine()
-record_gpu.record_atomics()
+from helpers.commands import gpu_parts
+gpu_parts.find_machine()
+gpu_parts.record_atomics()
 """
     file = tmp_path / "noted"
     environment = {**os.environ, records.RECORD: str(file), workload.VARIABLE: "preview"}

@@ -9,7 +9,7 @@ import numpy as np
 
 from helpers.devices import opencl
 from helpers.devices.kernel_text import without_comments
-from helpers.judge import checks, kernel_checks
+from helpers.judge import canaries, checks, kernel_checks
 from helpers.judge.checks import NotDone, NotYet
 from helpers.judge.trace import Trace
 from helpers.lessons.lesson_16 import DEPTH, set_depth
@@ -200,7 +200,7 @@ def _run_choose(kernel: opencl.Kernel, scores: np.ndarray, chance: np.ndarray, t
 
     print(f"{len(scores)} digits, temperature {temperature:g}", flush=True)
     held = [scores, chance, np.full(len(scores), -1, np.int32)]
-    buffers = [kernel_checks.Guarded(kernel.queue, array.reshape(-1), kernel_checks.OUTSIDE, 64) for array in held]
+    buffers = [canaries.Guarded(kernel.queue, array.reshape(-1), canaries.OUTSIDE, 64) for array in held]
     given = [buffer.inside for buffer in buffers]
     try:
         kernel.kernel(kernel.queue, (scores.size,), (WORDS,), *given, np.float32(temperature))
@@ -303,13 +303,11 @@ def _judge_long(kernel: opencl.Kernel, rng: np.random.Generator) -> int:
     places, queue = ROOM + 1, kernel.queue
     rows = rng.normal(size=(3, HEADS, places, 16)).astype(np.float32)
     held = [np.full(HEADS * places * 16, np.nan, np.float32) for _ in range(2)]  # no answer may use what is not written
-    kept = [kernel_checks.Guarded(queue, each, kernel_checks.OUTSIDE, 64) for each in held]
+    kept = [canaries.Guarded(queue, each, canaries.OUTSIDE, 64) for each in held]
     for place in range(places):
         print(f"D = 16, room = {places}, place = {place}", flush=True)
         new = [np.ascontiguousarray(each[:, place]).reshape(-1) for each in rows]
-        given = [
-            kernel_checks.Guarded(queue, each, kernel_checks.OUTSIDE, 64) for each in (*new, np.zeros_like(new[0]))
-        ]
+        given = [canaries.Guarded(queue, each, canaries.OUTSIDE, 64) for each in (*new, np.zeros_like(new[0]))]
         buffers = [each.inside for each in (*given[:3], *kept, given[3])]
         kernel.kernel(queue, (HEADS,), None, *buffers, np.int32(place), np.int32(places))
         answer = given[3].read()[0].view(np.float32).reshape(HEADS, 16)
