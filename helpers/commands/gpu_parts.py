@@ -224,6 +224,18 @@ def record_attention() -> None:
     lesson_16_clock.measure_ways(queue, lesson_16_clock.find_ways(queue, lesson_16.ATTENTION, n), n)
 
 
+def record_writing() -> None:
+    """Note how many pieces a second lesson 16b writes, with and without its cache."""
+    import pyopencl as cl
+
+    from helpers.devices import opencl
+    from helpers.lessons import lesson_16b_clock
+
+    _prove_devices()
+    context = cl.Context([opencl.pick_device()])
+    lesson_16b_clock.measure_writing(cl.CommandQueue(context))
+
+
 def record_limits() -> None:
     """Note lesson 01b's curves, chains, bandwidths and dots below the roof."""
     _prove_devices()
@@ -441,6 +453,7 @@ PARTS = {  # in the order of their worth
     "fast product": Part(record_fast_product, 80, "02b", OPENCL),
     "counted kernels": Part(record_counted_kernels, 60, "15", OPENCL),
     "attention": Part(record_attention, 40, "16", OPENCL),
+    "writing": Part(record_writing, 40, "16b", OPENCL),
     "groups and copies": Part(record_groups_and_copies, 40, "01b", OPENCL),
     "limits": Part(record_limits, 40, "01b", OPENCL),
     "atomics": Part(record_atomics, 25, "12", OPENCL),
