@@ -206,7 +206,8 @@ def check_summand(learner: Callable[[np.ndarray, np.ndarray, np.ndarray, int, in
         return np.maximum(x @ a[:, own], 0) @ b[own]
 
     def cases(rng: np.random.Generator) -> list[tuple]:
-        drawn = []
+        small = np.array([[1.0, 2.0]]), np.array([[1.0, -2.0], [3.0, 0.0]]), np.array([[4.0], [5.0]])
+        drawn = [(*small, 0, 2), (*small, 1, 2)]
         for n, images, inputs, width, outputs in ((1, 2, 2, 3, 4), (2, 1, 2, 1, 1), (2, 4, 4, 2, 4), (3, 2, 5, 2, 3)):
             sizes = (images, inputs), (inputs, n * width), (n * width, outputs)
             for me in range(n):

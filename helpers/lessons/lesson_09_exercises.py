@@ -70,12 +70,17 @@ def check_all_reduce(learner: Callable[..., np.ndarray]) -> Iterator[str]:
                     where += ", in a second call"
                 raise checks.NotYet(f"{where}: expected {expected.tolist()}, came {actual}")
     for size in (3, 5):
-        _expect_equal_bits(_run_ranks(learner, rng.normal(size=(2, size, 50)).astype(np.float32)))
+        arrays = rng.normal(size=(2, size, 50)).astype(np.float32)
+        arrays[:, :2, -1] = 2.0**70, -(2.0**70)  # added to either, the others' numbers are lost, in float64, too
+        _expect_equal_bits(_run_ranks(learner, arrays), arrays)
     yield "groups of 1 to 5 processes, each called twice, equal to the last bit"
 
 
-def _expect_equal_bits(answers: list[list]) -> None:
-    """Raise NotYet unless all ranks return the same sum; one that adds in another order rounds in another way."""
+def _expect_equal_bits(answers: list[list], arrays: np.ndarray) -> None:
+    """Raise NotYet unless all ranks return the same sum of `arrays`, shape (calls, ranks, n).
+
+    A rank that adds in another order rounds in another way.
+    """
     for call, first in enumerate(answers[0]):
         for rank, others in enumerate(answers):
             differs = np.asarray(others[call]) != np.asarray(first)
@@ -83,8 +88,14 @@ def _expect_equal_bits(answers: list[list]) -> None:
                 place = int(np.argmax(differs))
                 raise checks.NotYet(
                     f"with {len(answers)} processes, number {place} of the sum is {first[place]:.9g} at rank 0 and "
-                    f"{others[call][place]:.9g} at rank {rank}: they added in different orders"
+                    f"{others[call][place]:.9g} at rank {rank}: they added {_list_numbers(arrays[call, :, place])} in "
+                    "different orders"
                 )
+
+
+def _list_numbers(numbers: np.ndarray) -> str:
+    """Return numbers in three digits, with commas between them."""
+    return ", ".join(f"{number:.3g}" for number in numbers)
 
 
 def _run_ranks(all_reduce: Callable[..., object], arrays: np.ndarray) -> list[list]:
