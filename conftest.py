@@ -31,7 +31,7 @@ hypothesis.settings.load_profile("any machine")
 LONGEST = ("test_workshop", "test_browser", "test_training", "test_trace", "test_checks", "a lesson")
 
 # These files share what one process saw of each Keras backend (tests/on_backend.py): 50 processor seconds.
-ON_BACKEND = ("test_training", "test_lesson_00", "test_lesson_05", "test_lesson_05b")
+ON_BACKEND = ("test_training", "test_lesson_00", "test_lesson_05")
 
 
 def pytest_addoption(parser):
@@ -169,6 +169,17 @@ def second_account():
         except OSError:  # PermissionError where it lies in a closed folder
             continue
     pytest.skip("another account can start no Python here")
+
+
+@pytest.fixture(scope="module")
+def queue():
+    """Yield a command queue of the lessons' OpenCL device."""
+    import pyopencl as cl
+
+    from helpers.devices import opencl
+
+    context = cl.Context([opencl.pick_device()])  # held: Intel's driver ends one that its queue alone holds
+    yield cl.CommandQueue(context)
 
 
 @pytest.fixture

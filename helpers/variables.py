@@ -1,4 +1,4 @@
-"""The course's own environment variables: their names, what each means, its default. docs/commands.md shows them."""
+"""The course's own environment variables, what each means, its default; docs/commands.md has those that people set."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class LessonFile(IPyNbFile):
 
 
 class LessonCell(IPyNbCell):
-    """A cell of the notebook, as it is handed out."""
+    """A cell of the notebook, untouched."""
 
     def __init__(self, **options):
         super().__init__(**options)
@@ -121,7 +121,7 @@ class LessonCell(IPyNbCell):
             self.raise_cell_error("The cell is tagged raises-exception, and it raised nothing")
         is_check = self.parent.is_lesson and "check" in lesson_files.tags(self.cell)
         if is_check and not find_what_is_missing(ran) and (problem := find_verdict_problem(ran, "not done yet")):
-            self.raise_cell_error(f"The exercise as it is handed out: {problem}")
+            self.raise_cell_error(f"The untouched exercise: {problem}")
 
 
 @dataclass(frozen=True)

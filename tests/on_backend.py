@@ -21,15 +21,13 @@ import numpy as np
 import pytest
 
 from helpers import devices, training
-from helpers.lessons import lesson_00, lesson_05b
+from helpers.lessons import lesson_00
 from helpers.running.quiet import caught_stderr
 from helpers.training import models, progress_line
 
 HERE = Path(__file__).parent
 BACKENDS = ("tensorflow", "jax")
 rng = np.random.default_rng(0)
-PIXELS = rng.integers(0, 256, (32, 28, 28, 1), dtype=np.uint8)
-LABELS = rng.integers(0, 10, 32)
 
 
 @functools.cache
@@ -228,58 +226,7 @@ def networks():
     }
 
 
-def forms():
-    """The same weights in every form: how far the answers, and the weights after a step of SGD, lie apart."""
-    import keras
-
-    training.seed(0)
-    dropout = keras.layers.Dropout
-    keras.layers.Dropout = lambda rate: dropout(0)
-    plain = models.build_cnn()
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    half = models.build_cnn()
-    keras.config.set_dtype_policy("float32")
-    keras.layers.Dropout = dropout
-    half.set_weights(plain.get_weights())
-    product = {keras.layers.Conv2D: lesson_05b.define_product_convolution()[0]}
-    built = {
-        "as models builds it": plain,
-        "matrix product": lesson_05b.exchange_layers(plain, product),
-        "bfloat16, matrix product": lesson_05b.exchange_layers(half, product),
-    }
-    initial, answers, stepped = flat(plain), [], []
-    for model in built.values():
-        answers.append(np.asarray(keras.ops.convert_to_numpy(model(PIXELS))).astype("float32"))
-        model.compile(keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy")
-        model.train_on_batch(PIXELS, LABELS)
-        stepped.append(flat(model))
-
-    def gaps(arrays):
-        return {name: float(np.abs(array - arrays[0]).max()) for name, array in zip(built, arrays, strict=True)}
-
-    return {
-        "answers": gaps(answers),
-        "step": float(np.abs(stepped[0] - initial).max()),
-        "steps": gaps(stepped),
-        "classes": sorted({type(layer).__name__ for layer in built["bfloat16, matrix product"].layers}),
-        "policy": keras.config.dtype_policy().name,
-    }
-
-
-def layers_alone():
-    """The matrix product beside Keras' convolution on odd sizes."""
-    import keras
-
-    product, _ = lesson_05b.define_product_convolution()
-    images = rng.random((2, 9, 12, 3), np.float32)
-    theirs, ours = keras.layers.Conv2D(4, 3), product(4, 3)
-    expected = np.asarray(theirs(images))
-    ours.build(images.shape)
-    ours.set_weights(theirs.get_weights())
-    return {"same": [float(np.abs(np.asarray(ours(images)) - expected).max())]}
-
-
-PARTS = (started, graphs, loaded, piped, seeded, budgeted, networks, forms, layers_alone)
+PARTS = (started, graphs, loaded, piped, seeded, budgeted, networks)
 
 if __name__ == "__main__":
     print(json.dumps({part.__name__: part() for part in PARTS}))

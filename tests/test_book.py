@@ -77,6 +77,7 @@ def test_each_path_of_the_readme_leads_to_its_lessons_and_there_is_a_door_for_ea
 
 
 def test_a_lesson_names_its_device_describes_its_figures_and_is_launched_where_it_is_published(monkeypatch, tmp_path):
+    monkeypatch.setattr(book, "binder_link", lambda lesson="": "")
     book.prepare(tmp_path / "without")
     monkeypatch.setattr(book, "binder_link", lambda lesson="": BINDER.format(lesson))
     book.prepare(tmp_path / "with")

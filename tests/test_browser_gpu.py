@@ -8,13 +8,14 @@ import browser
 import numpy as np
 import pytest
 import sample_lesson
+from test_lesson_16b import compute_scores
 
 from helpers.__main__ import main
 from helpers.commands import taster
 from helpers.devices import webgpu
-from helpers.lessons import lesson_14, lesson_14_launches
+from helpers.lessons import lesson_14, lesson_14_launches, lesson_16b
 from helpers.lessons import lesson_14_web as web
-from helpers.training import data
+from helpers.training import data, writer
 
 needs_an_adapter = pytest.mark.skipif(webgpu.pick_adapter() is None, reason="no WebGPU adapter in Python")
 PICTURES = browser.PICTURES / "webgpu"
@@ -201,6 +202,18 @@ def test_the_taster_adds_and_multiplies_on_the_device_that_it_names(opened):
     assert "matrix product" in opened.locator("#figure svg").get_attribute("aria-label")
     assert opened.locator("#table tbody tr").count() >= 3
     opened.screenshot(path=PICTURES / "taster.png", full_page=True)
+
+
+def test_the_taster_writes_what_python_writes_by_the_same_numbers(opened):
+    assert "49 pieces in" in opened.locator("#wrote").inner_text()  # it wrote a digit by itself
+    chances = np.random.default_rng(3).integers(0, 2**20, 49) / 2**20
+    program = "async ([label, chances]) => (await openWriter(await findGpu())).write(label, chances)"
+    words = opened.evaluate(program, [4, chances.tolist()])
+    _, weights = writer.load_writer()
+    given = writer.begin(np.array([4]), np.array([words]))
+    scores = compute_scores(weights, given)[0]
+    expected = [lesson_16b.find_words(scores[i : i + 1], chances[i : i + 1], 1)[0] for i in range(49)]
+    assert words == expected  # the numbers lie inside the words' shares
 
 
 def test_the_taster_reads_what_is_drawn(opened):

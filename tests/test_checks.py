@@ -194,7 +194,7 @@ ODD = [
     (letter for letter in "ab"),
     object(),
 ]
-HEAVY = {"lesson_06.check_wrap", "lesson_05b.check_neighbors"}  # they start processes, import TensorFlow
+HEAVY = {"lesson_06.check_wrap"}  # it starts processes, which import TensorFlow
 NEEDS_ADAPTER = {"lesson_14", "lesson_14_web"}  # of WebGPU, looked for before the answer is
 
 

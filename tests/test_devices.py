@@ -323,7 +323,7 @@ HANG = """
 import pathlib, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 pathlib.Path({pid!r}).write_text(str(child.pid) + " ")
-print("connecting to the licence server", file=sys.stderr, flush=True)
+print("connecting to the license server", file=sys.stderr, flush=True)
 time.sleep(600)
 """
 
@@ -334,7 +334,7 @@ def test_one_that_hangs_is_told_with_its_last_words(framework, tmp_path):
     assert answer.state == "timed out"
     shown = make_table([answer])
     assert shown.rows[0][1:5] == ("timed out", "", "", "") and answer.message in shown.below[0]
-    assert "within 6 s" in answer.message and "licence server" in answer.message
+    assert "within 6 s" in answer.message and "license server" in answer.message
 
 
 @posix

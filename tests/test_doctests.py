@@ -6,7 +6,7 @@ import importlib
 import pytest
 
 MODULES = """
-    errors measure.timing devices.host devices.kernel_text running.processes training judge.checks judge.counters
+    errors measure.timing devices.host devices.kernel_text running.processes training judge.values judge.counters
 """
 
 

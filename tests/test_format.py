@@ -113,7 +113,7 @@ def test_names_that_a_later_cell_defines_itself_are_no_dependency(tmp_path, sour
     assert found(tmp_path, changed(cell(18, source))) == []
 
 
-def test_lessons_link_to_their_neighbours(tmp_path):
+def test_lessons_link_to_their_neighbors(tmp_path):
     for name in ("19-check-setup", "20b-add-more", "21-add-letters"):
         sample_lesson.save(tmp_path, name=name)
     problems = "\n".join(found(tmp_path, GOOD))

@@ -17,7 +17,7 @@ from helpers.devices import host
         ({}, [], "own"),
     ],
 )
-def test_how_the_packages_came_is_recognised(variables, files, expected, tmp_path, monkeypatch):
+def test_how_the_packages_came_is_recognized(variables, files, expected, tmp_path, monkeypatch):
     for name in ("BINDER_REPO_URL", "BINDER_LAUNCH_HOST"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():

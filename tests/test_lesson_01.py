@@ -1,7 +1,6 @@
 """helpers.lessons.lesson_01: its verdicts name what is wrong, and its figure says what it leaves out."""
 
 import numpy as np
-import pyopencl as cl
 import pytest
 
 from helpers.devices import opencl
@@ -82,9 +81,7 @@ def test_one_fixed_element_is_not_called_an_id():
         lesson_01.judge_add(f"{head} c[0] = a[0] + b[0]; }}")
 
 
-def test_a_launch_is_noted_whichever_way_it_is_made():
-    context = cl.Context([opencl.pick_device()])
-    queue = cl.CommandQueue(context)
+def test_a_launch_is_noted_whichever_way_it_is_made(queue):
     stand_in = lesson_01.KernelStandIn()
     stand_in(queue, (3,), (4,), "a", "b", "c", np.int32(10), g_times_l=True, wait_for=None).wait()
     stand_in.set_args("a", "b", "c", np.int32(10))

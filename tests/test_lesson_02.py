@@ -12,11 +12,8 @@ from helpers.measure import published, records, timing
 
 
 @pytest.fixture(scope="module")
-def bench():
-    context = cl.Context([opencl.pick_device()])
-    made = lesson_02.MatmulBenchmark(cl.CommandQueue(context), 64)
-    yield made
-    del context  # Intel's driver forgets a context that only its queue still holds
+def bench(queue):
+    return lesson_02.MatmulBenchmark(queue, 64)
 
 
 def launch_of(bench, source=MULTIPLY):
@@ -52,7 +49,7 @@ def test_speed_is_operations_over_time(bench):
     low, high = (2e-9 * 64**3 / seconds for seconds in reversed(bench.runs["naive"].quartiles))
     assert middle == f"{low:.3g} to {high:.3g}"
     assert bench.device in table.below[0] and bench.runs["NumPy"].device in table.below[0]
-    assert recorded == "4,360 GFLOP/s" and "NVIDIA H100" in table.below[1]
+    assert recorded.endswith(" GFLOP/s") and "NVIDIA H100" in table.below[1]
     assert [row[0] for row in bench.tabulate("02", ["NumPy"]).rows] == ["NumPy"]
 
 
@@ -225,17 +222,11 @@ def test_a_leader_that_adds_for_its_group_is_refused():
         lesson_02.judge_tiled(source)
 
 
-def test_a_right_answer_is_used_further_on(capsys, monkeypatch):
-    monkeypatch.setattr(lesson_02, "own", {})
+def test_a_right_kernel_is_used_further_on(monkeypatch):
+    monkeypatch.setattr(checks, "_right", {})
     monkeypatch.setattr(checks, "judge_in_subprocess", lambda judge, source: "tried")
-    assert lesson_02.choose("multiply") == MULTIPLY
     lesson_02.check_multiply("mine")
-    assert lesson_02.choose("multiply") == "mine"
-    assert capsys.readouterr().out.splitlines()[-1] == "multiply: yours"
-    monkeypatch.setattr(checks, "judge_in_subprocess", lambda judge, source: (_ for _ in ()).throw(checks.NotYet("no")))
-    monkeypatch.delenv(checks.GRADE, raising=False)
-    lesson_02.check_tiled("wrong")
-    assert lesson_02.choose("tiled") == lesson_02.write_tiled(16)
+    assert checks.find_right("multiply", MULTIPLY) == "mine"
 
 
 def test_tiles_are_tried_in_other_sizes_than_the_learners():
@@ -306,7 +297,7 @@ def test_parts_are_measured_and_noted(bench, monkeypatch, tmp_path):
     table = lesson_02_parts.measure_parts(bench, 4, 3)
     labels = ["all parts", "all parts, again", "no loads from A and B"]
     assert [row[0] for row in table.rows] == labels
-    assert all(row[-1] == "not recorded" for row in table.rows)
+    assert all(row[-1].endswith(" ms") for row in table.rows)  # on an H100
     noted = records.read_notes(tmp_path / "notes", "02")
     assert [(note.label, note.unit) for note in noted] == [(label, "s") for label in labels]
 

@@ -2,11 +2,9 @@
 
 import math
 
-import numpy as np
-import pyopencl as cl
 import pytest
+from test_lesson_02 import launch_of
 
-from helpers.devices import opencl
 from helpers.errors import WorkshopError
 from helpers.judge.checks import NotYet
 from helpers.lessons import lesson_02, lesson_02b, lesson_02b_loops, lesson_02b_race
@@ -15,19 +13,8 @@ from helpers.measure.timing import Measurement
 
 
 @pytest.fixture(scope="module")
-def bench():
-    context = cl.Context([opencl.pick_device()])
-    yield lesson_02.MatmulBenchmark(cl.CommandQueue(context), 64)
-    del context  # Intel's driver forgets a context that only its queue still holds
-
-
-def launch_of(bench, source=lesson_02.MULTIPLY):
-    kernel = cl.Kernel(opencl.build(bench.queue.context, source), "multiply")
-
-    def launch(a, b, c, m, n, k):
-        kernel(bench.queue, (n, m), None, a, b, c, np.int32(m), np.int32(n), np.int32(k))
-
-    return launch
+def bench(queue):
+    return lesson_02.MatmulBenchmark(queue, 64)
 
 
 def time_as(label, *seconds, device="AMD EPYC (PoCL 3.1, OpenCL, CPU)"):

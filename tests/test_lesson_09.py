@@ -200,7 +200,7 @@ def test_a_time_line_shows_who_computed_when(monkeypatch):
     lesson.draw_steps({"synchronous": [quick, slow]}, "a title")
     spans = drawn[0]["synchronous"]
     assert next(span for span in spans if span[0] == "worker 0") == ("worker 0", "computes", 3, 3.25)
-    assert sum(until - start for name, _, start, until in spans if name == "worker 1") == pytest.approx(3 * 0.75)
+    assert sum(until - start for name, _, start, until in spans if name == "worker 1") == pytest.approx(5 * 0.75)
 
 
 # ---------------------------------------------------------------------------------------------------- the trainings

@@ -287,9 +287,7 @@ def test_the_trace_of_a_broken_program_names_its_fault_soon(capsys, letter, fact
 def test_what_fills_a_group_is_no_number_that_the_learner_may_get(fills):
     low, high = fills.split(", ")
     kernel = lesson_12.STRETCH.read_text(encoding="utf-8").replace("i <= n", "i < n")
-    kernel = kernel.replace(
-        "    if (i < n) {\n        low", f"    low[me] = {low}; high[me] = {high};\n    if (i < n) {{\n        low"
-    )
+    kernel = kernel.replace("    if (i < n) { low", f"    low[me] = {low}; high[me] = {high};\n    if (i < n) {{ low")
     kernel = kernel.replace("        }\n    }\n    barrier", f"        }}\n        {WAIT}\n    }}\n    barrier")
     if fills == "INT_MAX, INT_MIN":
         assert "sizes from 1" in lesson_12.judge_stretch(kernel)

@@ -15,8 +15,8 @@ from helpers.doctor import findings
 
 VALUES = """
     backends branch card device driver effects file files first folder framework frameworks free gpu here how installed
-    least maker makers message metal name names needed newest number oldest other override package packages place places
-    reason says seconds settings source target tensorflow value values version ways what which why
+    least message metal name names needed newest number oldest other override package packages place places
+    reason says seconds settings source target tensorflow value values vendor vendors version ways what which why
 """  # that judges hand over
 TERMINAL_ALONE = Path(__file__).with_name("test_doctor.py")  # provokes for real what `checks` find
 ADVISED = [
@@ -69,6 +69,14 @@ def test_the_doctor_finds_what_is_wrong_and_nothing_else(name, tmp_path, monkeyp
     assert [words for words in case.get("says", []) if words not in text] == [], text
     assert not re.search(case.get("never", r"\Z."), advice), advice
     assert not any(re.search(PLACEHOLDER, line) for line in re.findall("^    .+", advice, re.MULTILINE)), advice
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the fake tools are shell scripts")
+@pytest.mark.parametrize(("devices", "is_known"), [(["@LATE"], False), (["right", "@LATE"], True)])
+def test_a_machine_is_not_said_to_run_lessons_on_a_device_that_was_late(devices, is_known, tmp_path, monkeypatch):
+    machine = machines.Machine(tmp_path, monkeypatch).become("a-busy-machine-whose-newer-pocl-gives-no-answer")
+    machine.change({"opencl": devices})
+    assert ("can run here" in doctor.report(machine.findings()).splitlines()[0]) is is_known
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the fake tools are shell scripts")

@@ -65,7 +65,7 @@ def test_a_device_number_that_does_not_exist_gives_a_message():
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_pyopencl_ctx_is_honoured():
+def test_pyopencl_ctx_is_honored():
     for number, platform in enumerate(cl.get_platforms()):
         printed = python(PICK, PYOPENCL_CTX=str(number)).stdout
         only = platform.get_devices()[0]

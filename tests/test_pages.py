@@ -3,13 +3,11 @@
 import argparse
 import ast
 import functools
-import importlib.util
 import os
 import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import mistune
 import pytest
@@ -156,10 +154,10 @@ def test_every_block_of_code_can_be_read_by_what_it_is_for(page):
 # ------------------------------------------------------------------------------------------------------ the variables
 
 
-def test_the_page_of_commands_has_the_variables_of_the_course_and_no_other_file_names_one():
-    rows = ["| variable | what it means | if unset | set by |", "|---|---|---|---|"]
-    for name, about in variables.TABLE.items():
-        rows.append(f"| `{name}` | {about.meaning} | {about.default} | {about.set_by} |")
+def test_the_page_of_commands_has_the_variables_that_people_set_and_no_other_file_names_one():
+    rows = ["| variable | what it means | if unset |", "|---|---|---|"]
+    set_by_people = {name: about for name, about in variables.TABLE.items() if about.set_by == "you"}
+    rows += [f"| `{name}` | {about.meaning} | {about.default} |" for name, about in set_by_people.items()]
     table = "\n".join(rows)
     assert text_of(ROOT / "docs" / "commands.md").endswith(f"\n\n{table}\n")
     code = [path for path in ROOT.glob("helpers/**/*.py") if path.name != "variables.py"]
@@ -221,74 +219,27 @@ def test_what_needs_the_address_is_made_from_it_or_left_out(monkeypatch):
 # ------------------------------------------------------------------------------------------------ Colab's first cell
 
 FIRST_CELL = next(code for language, code in blocks(ROOT / "docs" / "hosted.md") if language == "python")
-STUB = """
-import numpy
-class Array:
-    def __init__(self, a): self.a = a
-    def __matmul__(self, other): return Array(self.a @ other + {error})
-    def __array__(self, *_, **__): return self.a
-    def devices(self): return ["{device}"]
-class numpy_like:
-    asarray = Array
-numpy = numpy_like
-"""
-
-
-def run_first_cell(folder, service, device, error, smi):
-    """Run the cell as a service would: in a folder that git fills, with fake frameworks, tools and variables."""
-    for name in ("modules", "tools", "content"):
-        (folder / name).mkdir()
-    (folder / "modules" / "jax.py").write_text(STUB.format(device=device, error=error), encoding="utf-8")
-    for other in ("tensorflow", "torch"):
-        (folder / "modules" / f"{other}.py").write_text("raise RuntimeError('no kernel image')", encoding="utf-8")
-    fill = 'mkdir -p "$folder/notebooks"; touch "$folder/workshop.py"'
-    git = f'for folder; do :; done; {fill}; ln -s "{ROOT}/helpers" "$folder"'
-    for name, text in (("git", git), ("nvidia-smi", smi)):
-        (folder / "tools" / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
-        (folder / "tools" / name).chmod(0o755)
-    variables = {
-        "PATH": f"{folder / 'tools'}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(folder / "modules"),
-        "HOME": str(folder),
-        service: "anything",
-    }
-    after = "\nimport helpers\nprint(os.getcwd(), helpers.__file__, os.environ.get('KERAS_BACKEND'))"
-    return subprocess.run(
-        [sys.executable, "-c", FIRST_CELL + after],
-        cwd=folder / "content", env=variables, capture_output=True, text=True, timeout=300, check=True,
-    ).stdout  # fmt: skip
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Colab and Kaggle run on Linux")
-@pytest.mark.parametrize(
-    ("service", "device", "error", "smi", "verdict", "backend"),
-    [
-        ("COLAB_RELEASE_TAG", "TFRT_CPU_0", 0, "exit 9", "no GPU here", "None"),
-        ("COLAB_RELEASE_TAG", "cuda:0", 0, "echo 'GPU 0: Tesla T4'", "computes, with JAX", "jax"),
-        ("KAGGLE_KERNEL_RUN_TYPE", "cuda:0", 1, "echo 'GPU 0: Tesla P100'", "nothing computes on it", "None"),
-    ],
-)
-def test_the_first_cell_gives_a_verdict(tmp_path, service, device, error, smi, verdict, backend):
-    output = run_first_cell(tmp_path, service, device, error, smi)
-    assert re.search(f"VERDICT: .*{verdict}", output) and output.count("VERDICT") == 1, output
-    place, found, chosen = output.splitlines()[-1].split()
-    assert place == str(tmp_path / "content" / "any-gpu-workshop" / "notebooks") and chosen == backend
-    assert Path(found).resolve() == ROOT / "helpers" / "__init__.py"
-
-
-@pytest.mark.slow
-def test_the_first_cell_proves_the_real_frameworks():
-    """The three small programs themselves, on whatever is installed here."""
-    program = FIRST_CELL[FIRST_CELL.index("proofs = {") : FIRST_CELL.index("good = []")]
-    names = {"os": os}
-    exec(compile(program, "cell", "exec"), names)
-    for framework, module in (("TensorFlow", "tensorflow"), ("JAX", "jax"), ("PyTorch", "torch")):
-        if importlib.util.find_spec(module):
-            code = names["start"] + names["proofs"][framework] + names["end"]
-            done = subprocess.run(
-                [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False
-            )
-            assert re.search(r"^PROOF \S*cpu\S* right$", done.stdout, re.IGNORECASE | re.MULTILINE), done.stderr
+@pytest.mark.parametrize("times", [1, 2], ids=["once", "twice"])
+def test_the_first_cell_leaves_the_notebook_in_the_course_and_prints_the_doctors_report(tmp_path, times):
+    (tmp_path / "tools").mkdir()
+    git = """for folder; do :; done
+mkdir -p "$folder/notebooks" "$folder/helpers"
+touch "$folder/workshop.py" "$folder/helpers/__init__.py"
+echo 'import sys; print("REPORT", sys.argv[1:])' > "$folder/helpers/__main__.py"
+"""
+    (tmp_path / "tools" / "git").write_text(f"#!/bin/sh\n{git}", encoding="utf-8")
+    (tmp_path / "tools" / "git").chmod(0o755)
+    after = "\nimport helpers\nprint(os.getcwd(), helpers.__file__)\n"
+    done = subprocess.run(
+        [sys.executable, "-c", (FIRST_CELL + after) * times], cwd=tmp_path, capture_output=True, text=True,
+        env={"PATH": f"{tmp_path / 'tools'}{os.pathsep}{os.environ['PATH']}"}, timeout=60, check=True,
+    )  # fmt: skip
+    course = tmp_path / "any-gpu-workshop"
+    seen = ["REPORT ['doctor']", "", f"{course / 'notebooks'} {course / 'helpers' / '__init__.py'}"]
+    assert done.stdout.splitlines() == seen * times
 
 
 def test_the_first_cell_installs_what_the_lessons_import():

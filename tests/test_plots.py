@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from helpers import errors, tile
+from helpers import errors
 from helpers.devices import opencl
 from helpers.judge import checks, opencl_recorder
-from helpers.lessons import lesson_01, lesson_02, lesson_02_tiles, lesson_03
+from helpers.lessons import lesson_01, lesson_02, lesson_02_tiles
 from helpers.measure import plots, tables, timing
 
 ADD = "__kernel void add(__global const float *a, __global float *c) { int i = get_global_id(0); c[i] = a[i]; }"
@@ -48,7 +48,6 @@ def draw_rounds():
     lesson_02_tiles.draw_rounds(recorded, 8, (1, 0), "two rounds", (1, 2))
 
 
-CUMULATIVE = "function (I[N]) -> (O) { O[i: N] = +(I[k]), i - k < N; }"
 RUNS = {
     "whole": [("CPU:0", "forward", 5.0, 5.4), ("CPU:1", "back", 5.4, 6.0)],
     "parts": [("CPU:0", "forward", 9.0, 9.5), ("CPU:1", "back", 9.25, 9.75), ("CPU:0", "update", 9.5, 9.75)],
@@ -65,10 +64,6 @@ RUNS = {
             ["who waits?", "whole, CPU:0: busy 40%", "parts, CPU:1: busy 67%"],
         ),
         (draw_rounds, ["two rounds", "Round 1: 32 loads, each used 4 times", "Round 2: 32 loads, each used 4 times"]),
-        (
-            lambda: lesson_03.draw_points(tile.infer(tile.parse(CUMULATIVE), [(3,)]), "I"),
-            ["i = 0: 0; i = 1: 0, 1; i = 2: 0, 1, 2."],
-        ),
         (
             lambda: plots.show(
                 *plots.draw_speeds({"1 x 1": (1, 1.2, 1.3), "6 x 32": (300, 310, 330)}, "sizes", "GFLOP/s")
@@ -93,8 +88,8 @@ def test_a_timeline_shows_work_where_it_was_done(shown):
     blue = np.abs(pixels - [0x00, 0x72, 0xB2]).sum(axis=2) < 30
     orange = np.abs(pixels - [0xE6, 0x9F, 0x00]).sum(axis=2) < 30
     wide = pixels.shape[0] * 5 // 8  # above the legend
-    across = [np.flatnonzero(colour[:wide].any(axis=0)) for colour in (blue, orange)]
-    down = [np.flatnonzero(colour[:wide].any(axis=1)) for colour in (blue, orange)]
+    across = [np.flatnonzero(color[:wide].any(axis=0)) for color in (blue, orange)]
+    down = [np.flatnonzero(color[:wide].any(axis=1)) for color in (blue, orange)]
     assert across[0].max() <= across[1].min() + 3  # one after the other
     assert down[0].max() < down[1].min()  # the first device above the second
 

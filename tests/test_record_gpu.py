@@ -10,7 +10,7 @@ import pytest
 import sample_lesson
 
 from helpers import ROOT
-from helpers.commands import gpu_parts, record_gpu
+from helpers.commands import gpu_cells, record_gpu
 from helpers.devices import clblast, opencl
 from helpers.lessons import lesson_02b_gpu
 from helpers.measure import limits, records, workload
@@ -24,12 +24,12 @@ def test_a_statement_that_fails_stops_no_other(tmp_path, monkeypatch, capsys):
         sample_lesson.code("third = before + after"),
     ]
     sample_lesson.save(tmp_path / "notebooks", sample_lesson.notebook(cells))
-    monkeypatch.setattr(gpu_parts, "ROOT", tmp_path)
-    names = gpu_parts.execute_cells("01")
+    monkeypatch.setattr(gpu_cells, "ROOT", tmp_path)
+    names = gpu_cells.execute_cells("01")
     assert names["third"] == 3 and "left_out" not in names
     printed = capsys.readouterr().out
     assert "cell-0, not executed: import a_missing_module" in printed and "ModuleNotFoundError" in printed
-    assert "third" not in gpu_parts.execute_cells("01", only=("cell-0",))
+    assert "third" not in gpu_cells.execute_cells("01", only=("cell-0",))
 
 
 def test_numbers_are_kept_and_what_is_missing_is_said(tmp_path, monkeypatch, capsys):
@@ -165,9 +165,9 @@ def test_it_runs_without_what_the_course_installs(tmp_path):
     code = f"""
 import sys
 sys.modules |= dict.fromkeys({missing!r})
-from helpers.commands import gpu_parts, record_gpu
-record_gpu.find_machine()
-record_gpu.record_atomics()
+from helpers.commands import gpu_parts
+gpu_parts.find_machine()
+gpu_parts.record_atomics()
 """
     file = tmp_path / "noted"
     environment = {**os.environ, records.RECORD: str(file), workload.VARIABLE: "preview"}

@@ -30,7 +30,7 @@ def oclgrind_variables():
         "OCL_ICD_VENDORS": str(driver),
         "PYOPENCL_CTX": "",
         "PYOPENCL_NO_CACHE": "1",  # of a kernel from PyOpenCL's cache, Oclgrind would not know the lines
-        # The optimiser would drop reads whose value nobody uses, and merge two barriers of two branches into one.
+        # The optimizer would drop reads whose value nobody uses, and merge two barriers of two branches into one.
         # Oclgrind's OpenCL C 1.2 knows the older name of the barrier alone.
         "OCLGRIND_BUILD_OPTIONS": "-cl-opt-disable -Dwork_group_barrier=barrier",
     }

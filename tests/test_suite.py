@@ -144,7 +144,7 @@ def test_a_check_that_accepts_everything_is_found(ran):
     assert outcomes["02-accept-everything.ipynb::exercise 1: untouched"] == "FAILED"
     assert outcomes["02-accept-everything.ipynb::exercise 1: the solution"] == "PASSED"
     assert "The check calls this wrong answer right." in output
-    assert "The exercise as it is handed out: Expected one verdict that begins with 'not done yet'" in output
+    assert "The untouched exercise: Expected one verdict that begins with 'not done yet'" in output
 
 
 def test_what_cannot_be_judged_here_is_skipped_with_its_reason(ran):

@@ -117,18 +117,17 @@ def test_a_duration_keeps_its_value_in_a_unit_that_fits(seconds):
     assert unit == "s" or float(number) <= 1000
 
 
-def test_an_opencl_queue_is_waited_for():
-    cl = pytest.importorskip("pyopencl")
+def test_an_opencl_queue_is_waited_for(queue):
+    import pyopencl as cl
+
     from helpers.devices import opencl
 
-    context = cl.Context([opencl.pick_device()])
-    queue = cl.CommandQueue(context)
     source = """__kernel void slow(__global float *x, const int rounds) {
         float v = x[get_global_id(0)];
         for (int r = 0; r < rounds; r++) v = v * 0.999f + 0.001f;
         x[get_global_id(0)] = v; }"""
-    kernel = cl.Kernel(opencl.build(context, source), "slow")
-    x = cl.Buffer(context, cl.mem_flags.READ_WRITE, size=4 * 4096)
+    kernel = cl.Kernel(opencl.build(queue.context, source), "slow")
+    x = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, size=4 * 4096)
     events = []
 
     def job():

@@ -71,7 +71,8 @@ def summarize_reports(folder: Path) -> str:
     for path in sorted(folder.glob("*.txt")):
         text = path.read_text(encoding="utf-8", errors="replace")
         verdict = re.search(r"^The workshop (can.*?)\.$", text, re.MULTILINE)
-        problems = re.findall(r"^(?:STOPS|LIMITS)[A-Z ]*: (.*?)(?=\n  |\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
+        kinds = r"(?:STOPS|NOT KNOWN|LIMITS)[A-Z ]*"
+        problems = re.findall(rf"^{kinds}: (.*?)(?=\n  |\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
         gpus = re.findall(r"^\s+(.*\bGPU\)): right", text, re.MULTILINE)
         if verdict:
             rows.append((path.stem.removeprefix("report-"), verdict[1], "\n".join(problems), "\n".join(gpus) or "none"))

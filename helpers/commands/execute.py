@@ -25,7 +25,7 @@ SAMPLE_SECONDS = 0.1
 CELL_SECONDS = {"preview": 300, "lab": 1800, "full": 3600}
 OUTPUT_LIMIT = 10_000_000  # characters: the most that is kept of what one cell prints
 WIDGET = "application/vnd.jupyter.widget-view+json"
-COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+COLORS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Failure(NamedTuple):
@@ -243,9 +243,9 @@ def errors(cell: NotebookNode) -> list[NotebookNode]:
 
 
 def text(cell: NotebookNode, stream: str = "stdout") -> str:
-    """Return what a cell wrote to a stream, without colours."""
+    """Return what a cell wrote to a stream, without colors."""
     written = [out.text for out in cell.get("outputs", []) if out.output_type == "stream" and out.name == stream]
-    return COLOURS.sub("", "".join(written))
+    return COLORS.sub("", "".join(written))
 
 
 def loud(notebook: NotebookNode) -> list[int]:

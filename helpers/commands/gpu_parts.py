@@ -2,123 +2,29 @@
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import functools
 import json
-import linecache
 import os
-import sys
-import traceback
-import types
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from unittest import mock
 
-from helpers import ROOT, variables
-from helpers.commands import machine
+from helpers import variables
+from helpers.commands import gpu_cells, machine
 from helpers.devices.host import cpu_name, has_module
 from helpers.measure import records, timing, workload
 from helpers.measure.records import Note
 
 if TYPE_CHECKING:
-    from helpers.training.data import Dataset
-
-NOT_EXECUTED = ", not executed: "  # in a part's log, between a cell and its statement
-
-
-# --------------------------------------------------------------------------------------- lessons without JupyterLab
-
-
-def execute_cells(lesson: str, only: Sequence[str] = ()) -> dict[str, Any]:
-    """Execute a lesson's code cells in this process, statement by statement, and return its variables.
-
-    Exercises and their checks are left out. A statement that fails, such as a figure where Matplotlib is missing, is
-    printed with its reason, and the next one is executed.
-
-    Args:
-        lesson: its number.
-        only: ids of the cells; all if empty.
-    """
-    _replace_missing_modules()
-    (path,) = ROOT.glob(f"notebooks/{lesson}-*.ipynb")
-    names: dict[str, Any] = {"__name__": "__main__"}
-    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
-        is_skipped = {"exercise", "check", "raises-exception"} & set(cell["metadata"].get("tags", []))
-        if cell["cell_type"] != "code" or is_skipped or (only and cell["id"] not in only):
-            continue
-        text, title = "".join(cell["source"]), f"lesson {lesson}, cell {cell['id']}"
-        linecache.cache[title] = len(text), None, text.splitlines(True), title  # a fresh process gets functions as text
-        for statement in ast.parse(text).body:
-            try:
-                exec(compile(ast.Module([statement], []), title, "exec"), names)
-            except Exception:
-                print(f"{title}{NOT_EXECUTED}{ast.unparse(statement)[:80]}")
-                print(traceback.format_exc(limit=-1), flush=True)
-    return names
-
-
-def _replace_missing_modules() -> None:
-    """Let lessons import what they only show results with, or what sets NumPy's threads, where it is not installed."""
-
-    def ignore(*_: object, **__: object) -> None:
-        """Show nothing."""
-
-    def keep_threads(*_: object, **__: object) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
-    stand_ins: dict[str, dict[str, object]] = {
-        "IPython": {"version_info": (9, 0), "get_ipython": ignore},
-        "IPython.display": {"display": ignore, "Image": ignore, "Markdown": ignore, "HTML": ignore},
-        "threadpoolctl": {"threadpool_limits": keep_threads},
-    }
-    for name, attributes in stand_ins.items():
-        if name not in sys.modules and not has_module(name.partition(".")[0]):
-            stand_in = types.ModuleType(name)
-            vars(stand_in).update(attributes)
-            sys.modules[name] = stand_in
-
-
-def _prove_devices() -> None:
-    """Let each OpenCL device multiply in this process, as the lessons do in another one, for which psutil is needed."""
-    from helpers.devices import frameworks, opencl, products
-
-    proofs = {}
-    for device in frameworks.opencl_devices().values():
-        proofs[opencl.identify(device)] = products.prove(frameworks.describe_opencl(device))
-    os.environ[variables.OPENCL_PROOFS] = json.dumps(proofs)
-
-
-def _find_images() -> Dataset:
-    """Return MNIST from the file that ANYGPU_MNIST names, otherwise random images: a time needs no digits."""
-    import numpy as np
-
-    from helpers.training.data import Dataset
-
-    if os.environ.get(variables.MNIST):
-        return _data().load_mnist()
-    rng = np.random.default_rng(0)
-    train, test = (rng.integers(0, 256, (count, 28, 28), np.uint8) for count in (60_000, 10_000))
-    labels = rng.integers(0, 10, 70_000, np.uint8)
-    return Dataset("random images", train, labels[:60_000], test, labels[60_000:], "NumPy's generator")
-
-
-def _data() -> types.ModuleType:
-    """Return the module that loads MNIST, which needs packages that may be missing."""
-    from helpers.training import data
-
-    return data
-
-
-# ---------------------------------------------------------------------------------------------------- the parts
+    pass
 
 
 def find_machine() -> None:
     """Write what this machine is into the file for the notes."""
     if has_module("pyopencl"):
-        _prove_devices()
+        gpu_cells.prove_devices()
     Path(os.environ[variables.RECORD]).write_text(json.dumps(asdict(machine.describe_machine())), encoding="utf-8")
 
 
@@ -129,7 +35,7 @@ def record_peak() -> None:
     from helpers.devices import opencl
     from helpers.lessons import lesson_02
 
-    _prove_devices()
+    gpu_cells.prove_devices()
     device = opencl.pick_device()
     context = cl.Context([device])
     queue = cl.CommandQueue(context)
@@ -142,8 +48,8 @@ def record_peak() -> None:
 
 def record_product() -> None:
     """Note every step of lesson 02."""
-    _prove_devices()
-    execute_cells("02")
+    gpu_cells.prove_devices()
+    gpu_cells.execute_cells("02")
 
 
 def record_gpu_product() -> None:
@@ -157,7 +63,7 @@ def record_gpu_product() -> None:
     from helpers.devices import opencl
     from helpers.lessons import lesson_02, lesson_02b_gpu, lesson_02b_race
 
-    _prove_devices()
+    gpu_cells.prove_devices()
     device = opencl.pick_device()
     context = cl.Context([device])
     queue = cl.CommandQueue(context)
@@ -198,16 +104,16 @@ def _repeat(way: Callable[[], object], times: int) -> object:
 
 def record_fast_product() -> None:
     """Note every step of lesson 02b."""
-    _prove_devices()
-    execute_cells("02b")
+    gpu_cells.prove_devices()
+    gpu_cells.execute_cells("02b")
 
 
 def record_counted_kernels() -> None:
     """Note the times of lesson 15's kernels and of each step: without libclang too, which only the counters need."""
     from helpers.lessons import lesson_15_clock
 
-    _prove_devices()
-    names = execute_cells("15")
+    gpu_cells.prove_devices()
+    names = gpu_cells.execute_cells("15")
     lesson_15_clock.note_steps(names.get("runs", {}))
 
 
@@ -218,16 +124,28 @@ def record_attention() -> None:
     from helpers.devices import opencl
     from helpers.lessons import lesson_16, lesson_16_clock
 
-    _prove_devices()
+    gpu_cells.prove_devices()
     context = cl.Context([opencl.pick_device()])
     queue, n = cl.CommandQueue(context), workload.pick(preview=256, lab=1_024, full=4_096)
     lesson_16_clock.measure_ways(queue, lesson_16_clock.find_ways(queue, lesson_16.ATTENTION, n), n)
 
 
+def record_writing() -> None:
+    """Note how many pieces a second lesson 16b writes, with and without its cache."""
+    import pyopencl as cl
+
+    from helpers.devices import opencl
+    from helpers.lessons import lesson_16b_clock
+
+    gpu_cells.prove_devices()
+    context = cl.Context([opencl.pick_device()])
+    lesson_16b_clock.measure_writing(cl.CommandQueue(context))
+
+
 def record_limits() -> None:
     """Note lesson 01b's curves, chains, bandwidths and dots below the roof."""
-    _prove_devices()
-    execute_cells("01b")
+    gpu_cells.prove_devices()
+    gpu_cells.execute_cells("01b")
 
 
 def record_groups_and_copies() -> None:
@@ -238,7 +156,7 @@ def record_groups_and_copies() -> None:
     from helpers.devices import opencl
     from helpers.lessons import lesson_01b
 
-    _prove_devices()
+    gpu_cells.prove_devices()
     device = opencl.pick_device()
     context = cl.Context([device])
     queue, second = cl.CommandQueue(context), cl.CommandQueue(context)
@@ -297,8 +215,8 @@ def record_atomics() -> None:
     from helpers.devices import opencl
     from helpers.lessons import lesson_12
 
-    _prove_devices()
-    names = execute_cells("12", only=("7e561c6f", "cdb57e8b"))
+    gpu_cells.prove_devices()
+    names = gpu_cells.execute_cells("12", only=("7e561c6f", "cdb57e8b"))
     count, device = names["count"], opencl.name(names["device"])
     for way, steps in names["ways"].items():
         source, given = names["add_up"].replace("STEPS", steps), [np.ones(count, np.int32), np.zeros(1, np.int32)]
@@ -330,14 +248,14 @@ def record_webgpu() -> None:
     records.add_run(run, "GB/s", 12e-9 * len(numbers), f"{len(numbers):,} elements", lesson="14")
     lesson_14.leave_out_barriers(device, prediction=None)
     images = workload.pick(preview=500, lab=1_000, full=10_000)
-    network = lesson_14_web.load_network(_find_images(), images)
+    network = lesson_14_web.load_network(gpu_cells.find_images(), images)
     lesson_14_web.compare_speed(network, adapter, device, repeats=15)
 
 
 def record_providers() -> None:
     """Note the times of lesson 10's forms of a network, and of float32 by each of ONNX Runtime's providers here."""
-    with mock.patch.object(_data(), "load_mnist", return_value=_find_images()):
-        names = execute_cells("10")
+    with mock.patch.object(gpu_cells.import_data(), "load_mnist", return_value=gpu_cells.find_images()):
+        names = gpu_cells.execute_cells("10")
     for provider in names["here"]:
         session = names["ort"].InferenceSession(names["file"], providers=[provider])
         given = {session.get_inputs()[0].name: names["test"][:64]}
@@ -383,15 +301,15 @@ def record_steps() -> None:
 
 def record_tile() -> None:
     """Note lesson 03's blocks, and its sums."""
-    _prove_devices()
-    execute_cells("03")
+    gpu_cells.prove_devices()
+    gpu_cells.execute_cells("03")
 
 
 def record_fusion() -> None:
     """Note lesson 06b's six kernels and one, for arrays that no cache of a GPU holds."""
     from helpers.lessons import lesson_06b
 
-    _prove_devices()
+    gpu_cells.prove_devices()
     lesson_06b.time_fusion(workload.pick(preview=2**16, lab=2**23, full=2**26))
 
 
@@ -399,26 +317,26 @@ def record_trainings() -> None:
     """Note lesson 04's training on JAX, a batch of lesson 04b's and lesson 05b's forms of a network."""
     import keras
 
-    with mock.patch.object(_data(), "load_mnist", return_value=_find_images()):
-        names = execute_cells("04", only=("27fdf760", "dd8608e4", "b8abd934", "a481adb2"))
+    with mock.patch.object(gpu_cells.import_data(), "load_mnist", return_value=gpu_cells.find_images()):
+        names = gpu_cells.execute_cells("04", only=("27fdf760", "dd8608e4", "b8abd934", "a481adb2"))
         line = names["line"]
         label = f"ten epochs of the MLP on {keras.config.backend()}"
         amount = f"{len(names['images']):,} images an epoch, batches of 128"
         if line.epochs == 10:
             records.add_note(Note(label, line.seconds, "s", names["device"], amount, runs=1, lesson="04"))
-        execute_cells("05b")
+        gpu_cells.execute_cells("05b")
 
 
 def record_backends() -> None:
     """Note a step of lesson 06's network on each backend that is here."""
-    with mock.patch.object(_data(), "load_mnist", return_value=_find_images()):
-        execute_cells("06")
+    with mock.patch.object(gpu_cells.import_data(), "load_mnist", return_value=gpu_cells.find_images()):
+        gpu_cells.execute_cells("06")
 
 
 def record_score() -> None:
     """Note lesson 11's tasks and their mean."""
-    _prove_devices()
-    execute_cells("11", only=("l11setup", "l11measure"))
+    gpu_cells.prove_devices()
+    gpu_cells.execute_cells("11", only=("l11setup", "l11measure"))
 
 
 @dataclass(frozen=True)
@@ -441,6 +359,7 @@ PARTS = {  # in the order of their worth
     "fast product": Part(record_fast_product, 80, "02b", OPENCL),
     "counted kernels": Part(record_counted_kernels, 60, "15", OPENCL),
     "attention": Part(record_attention, 40, "16", OPENCL),
+    "writing": Part(record_writing, 40, "16b", OPENCL),
     "groups and copies": Part(record_groups_and_copies, 40, "01b", OPENCL),
     "limits": Part(record_limits, 40, "01b", OPENCL),
     "atomics": Part(record_atomics, 25, "12", OPENCL),

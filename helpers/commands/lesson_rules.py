@@ -85,7 +85,7 @@ def normalise(notebook: NotebookNode) -> NotebookNode:
 
 
 def problems(path: Path) -> list[Problem]:
-    """Return everything that is wrong with the lesson in the file `path`; the lessons beside it are its neighbours."""
+    """Return everything that is wrong with the lesson in the file `path`; the lessons beside it are its neighbors."""
     try:
         raw = path.read_text(encoding="utf-8")
         notebook = lesson_files.read(path)

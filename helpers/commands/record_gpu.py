@@ -22,7 +22,8 @@ from pathlib import Path
 
 from helpers import ROOT, variables
 from helpers.commands import machine
-from helpers.commands.gpu_parts import NOT_EXECUTED, PARTS, find_machine
+from helpers.commands.gpu_cells import NOT_EXECUTED
+from helpers.commands.gpu_parts import PARTS, find_machine
 from helpers.devices.host import has_module
 from helpers.measure import limits, records
 from helpers.measure.records import Machine, Note

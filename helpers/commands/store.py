@@ -106,5 +106,5 @@ def clean_outputs(notebook: NotebookNode) -> NotebookNode:
 
 
 def _without_paths(text: str) -> str:
-    text = execute.COLOURS.sub("", text).replace(f"{lesson_files.FOLDER.parent}/", "")
+    text = execute.COLORS.sub("", text).replace(f"{lesson_files.FOLDER.parent}/", "")
     return re.sub(r"(?:~|/)[^\s'\"<>]*/(?:site-packages|dist-packages|lib/python3\.\d+)/", "", text)

@@ -5,15 +5,20 @@ from __future__ import annotations
 import argparse
 import base64
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from helpers import ROOT
 from helpers.commands.files import short, write
+
+if TYPE_CHECKING:
+    import numpy as np
 
 WEB = ROOT / "helpers" / "web"
 # The weights, as float16, of dense layers of 128, 64 and 10 neurons, and on how many test images they are right.
 # Trained on MNIST for 14 epochs with Adam, its rate falling from 0.002 as a cosine, in batches of 128; the images were
 # turned by up to 14 degrees, moved by up to 6 percent, scaled by up to 12 percent in height and 20 in width, at random.
 WEIGHTS = WEB / "digits.npz"
+WRITER = ROOT / "data" / "writer.npz"
 STORED = ROOT / "docs" / "taster.html"  # as this command writes it
 
 
@@ -37,7 +42,7 @@ def build_page(way_back: str = "") -> str:
     Args:
         way_back: the address of the page of lessons, where it stands beside one.
     """
-    page = _fill("taster.html", "gpu", "digit", "reader", "taster")
+    page = _fill("taster.html", "gpu", "digit", "reader", "writer", "taster")
     link = f'<p><a href="{way_back}">To the lessons</a></p>' if way_back else ""
     return page.replace("<!-- in the book: the way back -->\n", link)
 
@@ -61,6 +66,11 @@ def _fill(name: str, *scripts: str) -> str:
         "shapes": [array.shape for array in arrays],
         "weights": base64.b64encode(b"".join(array.astype("<f2").tobytes() for array in arrays)).decode(),
     }
+    weights = 0
+    if "writer" in scripts:
+        stored = dict(zip(("codebook", "weights"), _order_writer(), strict=True))
+        weights = stored["weights"].size
+        facts["writer"] = {key: base64.b64encode(array.tobytes()).decode() for key, array in stored.items()}
     page = (WEB / name).read_text(encoding="utf-8")
     parts = {
         "STYLE": (WEB / "digit.css").read_text(encoding="utf-8"),
@@ -68,8 +78,22 @@ def _fill(name: str, *scripts: str) -> str:
         "FACTS": json.dumps(facts).replace("</", "<\\/"),
         "RIGHT": f"{right:,}",
         "IMAGES": f"{images:,}",
+        "WEIGHTS": f"{weights:,}",
         "SIZES": " - ".join(str(size) for size in [784, *(array.shape[-1] for array in arrays[1::2])]),
     }
     for mark, text in parts.items():
         page = page.replace(f"@@{mark}@@", text)
     return page
+
+
+def _order_writer() -> tuple[np.ndarray, np.ndarray]:
+    """Return lesson 16b's codebook, and its weights as float16 in the order that writer.wgsl names."""
+    import numpy as np
+
+    parts = ("before.gamma", "before.beta", *(f"{name}.kernel" for name in ("query", "key", "value")))
+    parts += (*(f"{name}.bias" for name in ("query", "key", "value")), "mix.kernel", "mix.bias")
+    parts += ("between.gamma", "between.beta", "hidden.kernel", "hidden.bias", "back.kernel", "back.bias")
+    names = ["words.kernel", "words.bias", *(f"layer{number}_{part}" for number in (0, 1) for part in parts)]
+    names += ["after.gamma", "after.beta", "scores.kernel", "scores.bias"]
+    with np.load(WRITER) as kept:
+        return kept["codebook"], np.concatenate([kept[name].astype("<f2").reshape(-1) for name in names])

@@ -95,7 +95,7 @@ def ask(framework: str, timeout: float = 60.0) -> Answer:
 
 
 def _read_parts(text: str) -> list:
-    """Find what `frameworks.answer` printed amid all else: what it knows of the framework, then of each device."""
+    """Find what `frameworks.answer` printed among other output: what it knows of the framework, then of each device."""
     parts = []
     for part in text.split(MARK)[1:]:
         with contextlib.suppress(ValueError):  # half a line: the process was ended

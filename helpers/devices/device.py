@@ -23,7 +23,7 @@ TITLES = {
 }
 RIGHT = "right"  # what is said of a device that multiplies as NumPy does
 LOOP_FAULT = f"{RIGHT}, but compiles some loops wrongly"  # likewise, if the product is right and a loop is not
-# Of devices, in the order in which a lesson prefers them. A simulator, such as Oclgrind, says it is a GPU and all else.
+# Of devices, in the order in which a lesson prefers them. A simulator, such as Oclgrind, says it is of every kind.
 KINDS = ("gpu", "accelerator", "cpu", "simulator")
 # Names of GPUs inside a processor, where a framework tells nothing but the name: "AMD Radeon(TM) Graphics", "AMD Radeon
 # 890M Graphics", "Intel(R) Iris(R) Xe Graphics", "Intel(R) Arc(TM) 140V GPU"; cards are called RX 7600, Arc A770, B580.

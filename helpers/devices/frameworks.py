@@ -285,7 +285,7 @@ _ASKED = {  # for each framework the module, how to get it, and who asks it
 FRAMEWORKS = {name: Framework(title, *_ASKED[name]) for name, title in TITLES.items()}
 MARK = "\x1e"  # ASCII's record separator: no framework writes it
 # TensorFlow loads Keras (and with it matplotlib), TensorFlow Lite loads JAX: half of the 7 s, and none
-# of it has a say in which devices there are. TensorFlow goes on without either. All else, its own libraries and device
+# of it has a say in which devices there are. TensorFlow goes on without either. The rest, its own libraries and device
 # plug-ins among it, is loaded as in a lesson, so that a broken plug-in shows here too.
 _NOT_LOADED = {"tensorflow": ("keras", "tf_keras", "jax")}
 

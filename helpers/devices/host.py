@@ -136,12 +136,16 @@ def python_command(host: Host) -> str:
 
 
 def set_variable(host: Host, name: str, value: str) -> str:
-    """Return the command that sets an environment variable for the terminal in which it is typed."""
+    """Return the command that sets an environment variable for the terminal or notebook in which it is typed."""
+    if host.hosted:
+        return f"%env {name}={value}"
     return f'$env:{name} = "{value}"' if host.system == "Windows" else f"export {name}={value}"
 
 
 def unset_variable(host: Host, name: str) -> str:
-    """Return the command that removes an environment variable from the terminal in which it is typed."""
+    """Return the command that removes an environment variable from the terminal or notebook in which it is typed."""
+    if host.hosted:
+        return f'import os; os.environ.pop("{name}", None)'
     return f"Remove-Item Env:{name}" if host.system == "Windows" else f"unset {name}"
 
 

@@ -152,11 +152,11 @@ def list_candidates(device: Device) -> list[type[GpuMonitor]]:
     """Return the tools that may be able to watch a GPU on this system, the one that knows it best first."""
     if sys.platform == "darwin":
         return [Ioreg]
-    maker = f"{device.vendor} {device.name}".lower()
+    vendor = f"{device.vendor} {device.name}".lower()
     tools: list[type[GpuMonitor]] = []
-    if re.search("nvidia|geforce|quadro|tesla", maker):
+    if re.search("nvidia|geforce|quadro|tesla", vendor):
         tools.append(NvidiaSmi)
-    elif re.search("advanced micro devices|amd|radeon|gfx", maker):
+    elif re.search("advanced micro devices|amd|radeon|gfx", vendor):
         tools.append(AmdKernel)
     if sys.platform == "win32":
         tools.append(WindowsCounters)

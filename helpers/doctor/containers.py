@@ -6,7 +6,7 @@ from helpers.doctor import gpus
 from helpers.doctor.facts import Facts
 from helpers.doctor.findings import Results, tell
 
-MAKERS = {gpus.NVIDIA: "NVIDIA", gpus.AMD: "AMD"}
+VENDORS = {gpus.NVIDIA: "NVIDIA", gpus.AMD: "AMD"}
 
 
 def find_missing_gpu(facts: Facts) -> Results:
@@ -14,11 +14,11 @@ def find_missing_gpu(facts: Facts) -> Results:
     if not facts.host.container or facts.host.hosted:
         return
     cards = facts.list_graphics_cards()
-    without = [maker for maker in MAKERS if maker in cards and not facts.has_file(*gpus.NODES[maker])]
+    without = [vendor for vendor in VENDORS if vendor in cards and not facts.has_file(*gpus.NODES[vendor])]
     if without:
-        makers = " and ".join(MAKERS[maker] for maker in without)
-        files = ", ".join(f"/{gpus.NODES[maker][0]}" for maker in without)
-        yield tell("containers-without-gpu", facts.host, makers=makers, files=files)
+        vendors = " and ".join(VENDORS[vendor] for vendor in without)
+        files = ", ".join(f"/{gpus.NODES[vendor][0]}" for vendor in without)
+        yield tell("containers-without-gpu", facts.host, vendors=vendors, files=files)
 
 
 JUDGES = (find_missing_gpu,)

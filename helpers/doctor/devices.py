@@ -42,7 +42,7 @@ def find_failing_devices(facts: Facts) -> Results:
     if right:
         yield f"small products: {len(right)} of {len(tried)} devices compute right"
         if not any(device.kind == "gpu" for device in right):
-            yield "GPU: none computes here; the lessons run on the processor"
+            yield "GPU: none computes here; the lessons run on the CPU"
     for device in tried:
         if is_late(device) or _is_reported_by_others(device):
             continue
@@ -141,21 +141,21 @@ def find_unseen_gpu(facts: Facts) -> Results:
     answer = facts.answers.get("webgpu")
     if answer is None or not answer.devices or not facts.has_no_gpu("webgpu") or facts.host.hosted:
         return
-    makers = gpus.list_gpu_makers(facts)
+    vendors = gpus.list_gpu_vendors(facts)
     diverted = [name for name in VULKAN_VARIABLES if facts.variables.get(name)]
-    if makers and diverted:
+    if vendors and diverted:
         yield tell_hidden(
-            facts, diverted, f"your GPU ({join_some(makers)}) from WebGPU", VULKAN_REASON, "note", ["webgpu"]
+            facts, diverted, f"your GPU ({join_some(vendors)}) from WebGPU", VULKAN_REASON, "note", ["webgpu"]
         )
-    elif makers:
-        own = "|".join(VULKAN_NAMES[maker] for maker in makers)
+    elif vendors:
+        own = "|".join(VULKAN_NAMES[vendor] for vendor in vendors)
         is_registered = any(re.match(own, name) for name in _list_vulkan_drivers(facts))
         yield tell(
             "webgpu-gpu-missing",
             facts.host,
             words=["registered"] if is_registered else [],
             about=["webgpu"],
-            gpu=join_some(makers),
+            gpu=join_some(vendors),
             names=join_some(sorted({str(device) for device in answer.devices})),
         )
 

@@ -57,19 +57,19 @@ class Facts:
         return False
 
     def list_graphics_cards(self) -> list[str]:
-        """Return the makers of the graphics cards on the PCI bus, as "10de"; on Linux alone, also in a container."""
-        return [maker for maker, _ in self.list_pci_cards()]
+        """Return the vendors of the graphics cards on the PCI bus, as "10de"; on Linux alone, also in a container."""
+        return [vendor for vendor, _ in self.list_pci_cards()]
 
     def list_pci_cards(self) -> list[tuple[str, int]]:
-        """Return the graphics cards on the PCI bus: the maker, as "10de", and the number of the chip, 0 if unknown."""
+        """Return the graphics cards on the PCI bus: the vendor, as "10de", and the number of the chip, 0 if unknown."""
         bus = "sys/bus/pci/devices"
         cards = []
         with contextlib.suppress(OSError):
             for folder in sorted((self.root / bus).iterdir()):
                 if self.read_text(f"{bus}/{folder.name}/class").startswith(DISPLAY_CONTROLLERS):
-                    maker = self.read_text(f"{bus}/{folder.name}/vendor").strip().removeprefix("0x")
+                    vendor = self.read_text(f"{bus}/{folder.name}/vendor").strip().removeprefix("0x")
                     chip = re.fullmatch(r"0x([0-9a-f]{4})\s*", self.read_text(f"{bus}/{folder.name}/device"))
-                    cards.append((maker, int(chip[1], 16) if chip else 0))
+                    cards.append((vendor, int(chip[1], 16) if chip else 0))
         return cards
 
     def find_package(self, *names: str) -> str:

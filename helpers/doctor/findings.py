@@ -10,7 +10,12 @@ from pathlib import Path
 
 from helpers.devices.host import Host, binder_link, command, python_command, set_variable, unset_variable
 
-SEVERITIES = {"stops": "STOPS THE WORKSHOP", "limits": "LIMITS WHAT RUNS", "note": "NOTE"}  # the worst first
+SEVERITIES = {  # the worst first
+    "stops": "STOPS THE WORKSHOP",
+    "unknown": "NOT KNOWN YET",
+    "limits": "LIMITS WHAT RUNS",
+    "note": "NOTE",
+}
 TEMPLATE = re.compile(r"\{([a-z](?:[^{}]|\{[^{}]*\})*)\}")  # {name}, {set NAME=VALUE}, {set NAME={value}}
 Text = str | Mapping[str, str]  # one text, or one for each case
 
@@ -20,7 +25,7 @@ class Finding:
     """Something that is not as it should be."""
 
     id: str  # of the failure, such as "nvidia-driver-too-old"; its first word is the family
-    severity: str  # stops (the workshop cannot run at all), limits (some lessons cannot) or note
+    severity: str  # stops (the workshop cannot run at all), unknown (perhaps), limits (some lessons cannot) or note
     what: str  # one sentence that says what is wrong
     why: str  # the reason, or what it means
     next: str  # what to type or do next on this machine; lines that start with four spaces are commands

@@ -98,7 +98,16 @@ def find_late_answers(facts: Facts) -> Results:
     if "nvidia-smi" in facts.tools and facts.tools["nvidia-smi"].state == "timed out":
         names.append("nvidia-smi")
     if names:
-        yield tell("devices-late", facts.host, names=join_some(names, most=10), seconds=f"{FRAMEWORK_SECONDS:g}")
+        severity = "unknown" if any(_is_unproved(facts, name) for name in ("opencl", facts.backend)) else ""
+        seconds = f"{FRAMEWORK_SECONDS:g}"
+        yield tell("devices-late", facts.host, severity, names=join_some(names, most=10), seconds=seconds)
+
+
+def _is_unproved(facts: Facts, framework: str) -> bool:
+    """Return whether a framework, or a device of it, was late, and no device of it has computed right."""
+    devices = [device for device in facts.list_tried_devices() if device.framework == framework]
+    was_late = facts.get_state(framework) == "timed out" or any(map(is_late, devices))
+    return was_late and not any(device.state == "right" for device in devices)
 
 
 JUDGES = (find_two_flavors, find_two_openmp_runtimes, find_failing_imports, find_late_answers)

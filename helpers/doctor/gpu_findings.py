@@ -10,7 +10,7 @@ from helpers.doctor.facts import Facts
 from helpers.doctor.findings import Finding, Results, join_names, tell
 
 JAX_PLATFORMS = "JAX_PLATFORMS"
-CHOOSING = {  # by maker, the variables that choose which GPUs a framework may see
+CHOOSING = {  # by vendor, the variables that choose which GPUs a framework may see
     "NVIDIA": ("CUDA_VISIBLE_DEVICES", JAX_PLATFORMS, "JAX_PLATFORM_NAME"),
     "AMD": ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", JAX_PLATFORMS, "JAX_PLATFORM_NAME"),
     "Intel": ("ONEAPI_DEVICE_SELECTOR", "ZE_AFFINITY_MASK"),
@@ -71,28 +71,28 @@ def tell_hidden(
     )
 
 
-def tell_hidden_from_jax(facts: Facts, builds: Collection[str], maker: str) -> Results:
+def tell_hidden_from_jax(facts: Facts, builds: Collection[str], vendor: str) -> Results:
     """Tell that JAX_PLATFORMS lets JAX look at other platforms than the GPU for which it was built."""
     value = facts.variables.get(JAX_PLATFORMS, "")
     if value and "jax" in builds and not re.search(r"cuda|rocm|gpu", value) and facts.has_no_gpu("jax"):
         reason = "JAX looks at these platforms alone."
-        yield tell_hidden(facts, [JAX_PLATFORMS], f"every {maker} GPU from JAX", reason, about=["jax"])
+        yield tell_hidden(facts, [JAX_PLATFORMS], f"every {vendor} GPU from JAX", reason, about=["jax"])
 
 
-def describe_choosing(facts: Facts, maker: str) -> dict[str, str]:
-    """Return what the texts of failures.toml name of the variables that choose a maker's GPUs: names and values."""
-    chosen = [name for name in CHOOSING[maker] if name in facts.variables]
+def describe_choosing(facts: Facts, vendor: str) -> dict[str, str]:
+    """Return what the texts of failures.toml name of the variables that choose a vendor's GPUs: names and values."""
+    chosen = [name for name in CHOOSING[vendor] if name in facts.variables]
     values = ", ".join(f"{name} is {facts.variables[name]!r}" for name in chosen)
     return {"names": " ".join(chosen), "values": values}
 
 
-def tell_processor_build(facts: Facts, builds: Collection[str], maker: str, gpu: str) -> Results:
+def tell_processor_build(facts: Facts, builds: Collection[str], vendor: str, gpu: str) -> Results:
     """Tell that Keras computes with a framework for processors, and which others are for processors, too.
 
     Args:
         facts: of the machine.
-        builds: the frameworks that were built for the maker's GPUs.
-        maker: of the GPU.
+        builds: the frameworks that were built for the vendor's GPUs.
+        vendor: of the GPU.
         gpu: its name.
     """
     packages = {
@@ -106,23 +106,23 @@ def tell_processor_build(facts: Facts, builds: Collection[str], maker: str, gpu:
         yield tell(
             "devices-cpu-build",
             facts.host,
-            words=[maker, backend],
+            words=[vendor, backend],
             about=[backend],
-            maker=maker,
+            vendor=vendor,
             gpu=gpu,
             frameworks=join_names(without),
         )
 
 
-def tell_unlisted(facts: Facts, builds: Iterable[str], maker: str) -> Results:
-    """Tell of each framework that was built for a maker's GPUs and lists none, with what it says."""
+def tell_unlisted(facts: Facts, builds: Iterable[str], vendor: str) -> Results:
+    """Tell of each framework that was built for a vendor's GPUs and lists none, with what it says."""
     for framework in builds:
         if facts.has_no_gpu(framework):
             message = facts.answers[framework].message
             words = [word for word, pattern in UNLISTED.items() if re.search(pattern, message, re.IGNORECASE)]
             if facts.variables.get("LD_LIBRARY_PATH"):
                 words.append("path")
-            choosing = describe_choosing(facts, maker)
+            choosing = describe_choosing(facts, vendor)
             if choosing["names"]:
                 words.append("variables")
             yield tell(
@@ -131,7 +131,7 @@ def tell_unlisted(facts: Facts, builds: Iterable[str], maker: str) -> Results:
                 words=words,
                 about=[framework],
                 framework=FRAMEWORKS[framework].title,
-                maker=maker,
+                vendor=vendor,
                 says=f"It says: {message}" if message else "It says nothing of that itself.",
                 **choosing,
             )

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from helpers.doctor.facts import Facts
 
-# The makers on the PCI bus: https://pci-ids.ucw.cz
+# The vendors on the PCI bus: https://pci-ids.ucw.cz
 NVIDIA, AMD, INTEL = "10de", "1002", "8086"
-MAKERS = {"NVIDIA": "NVIDIA", "AMD": "AMD|Radeon", "Intel": "Intel"}  # patterns for names of cards
-NODES = {  # one of a maker's files is there where a program can reach its GPU
+VENDORS = {"NVIDIA": "NVIDIA", "AMD": "AMD|Radeon", "Intel": "Intel"}  # patterns for names of cards
+NODES = {  # one of a vendor's files is there where a program can reach its GPU
     NVIDIA: ("dev/nvidiactl", "dev/nvidia0", "dev/dxg"),
     AMD: ("dev/kfd",),
 }
@@ -93,7 +93,7 @@ def find_last_branch(facts: Facts) -> str:
     It is also empty where nothing shows the generation of a GPU (see `is_nvidia_generation_known`).
     """
     capabilities = [gpu.capability for gpu in list_nvidia_gpus(facts)]
-    chips = [chip for maker, chip in facts.list_pci_cards() if maker == NVIDIA]
+    chips = [chip for vendor, chip in facts.list_pci_cards() if vendor == NVIDIA]
     if capabilities:
         is_old, is_oldest = max(capabilities) < TURING, max(capabilities) < MAXWELL
     else:
@@ -106,7 +106,7 @@ def find_last_branch(facts: Facts) -> str:
 
 def is_nvidia_generation_known(facts: Facts) -> bool:
     """Return whether nvidia-smi or the PCI bus shows the generation of the GPUs."""
-    chips = [chip for maker, chip in facts.list_pci_cards() if maker == NVIDIA]
+    chips = [chip for vendor, chip in facts.list_pci_cards() if vendor == NVIDIA]
     return bool(list_nvidia_gpus(facts)) or (bool(chips) and all(chips))
 
 
@@ -150,14 +150,14 @@ def find_amd_target(name: str) -> str:
     return AMD_TARGETS.get(card[1], "") if card else ""
 
 
-def list_gpu_makers(facts: Facts) -> list[str]:
-    """Return the makers of the GPUs whose driver is loaded, "NVIDIA", "AMD" or "Intel"; on a Mac none."""
+def list_gpu_vendors(facts: Facts) -> list[str]:
+    """Return the vendors of the GPUs whose driver is loaded, "NVIDIA", "AMD" or "Intel"; on a Mac none."""
     if facts.host.system == "Windows":
         names = " ".join(list_windows_cards(facts))
-        return [maker for maker, pattern in MAKERS.items() if re.search(pattern, names)]
+        return [vendor for vendor, pattern in VENDORS.items() if re.search(pattern, names)]
     known = {INTEL: "Intel", AMD: "AMD"} if facts.has_file("dev/dri/renderD128") else {}
-    makers = [known[card] for card in dict.fromkeys(facts.list_graphics_cards()) if card in known]
-    return [*makers, "NVIDIA"] if is_nvidia_working(facts) else makers
+    vendors = [known[card] for card in dict.fromkeys(facts.list_graphics_cards()) if card in known]
+    return [*vendors, "NVIDIA"] if is_nvidia_working(facts) else vendors
 
 
 def list_windows_cards(facts: Facts) -> list[str]:

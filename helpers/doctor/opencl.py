@@ -105,30 +105,30 @@ def _find_unseen_on_windows(facts: Facts) -> Results:
 
 
 def _find_unseen_on_linux(facts: Facts) -> Results:
-    makers = gpus.list_gpu_makers(facts)
-    if not makers:
+    vendors = gpus.list_gpu_vendors(facts)
+    if not vendors:
         return
     if _list_diversions(facts) and _list_drivers(facts):
         if facts.answers["opencl"].devices:  # without any it is reported as that
-            yield _tell_hidden_drivers(facts, "note", f"OpenCL's drivers for your GPU ({join_some(makers)})")
+            yield _tell_hidden_drivers(facts, "note", f"OpenCL's drivers for your GPU ({join_some(vendors)})")
         return
     ways = "\n".join(
-        advise(f"opencl-for-{maker.lower()}", facts.host, _list_driver_words(facts, maker)) for maker in makers
+        advise(f"opencl-for-{vendor.lower()}", facts.host, _list_driver_words(facts, vendor)) for vendor in vendors
     )
-    yield tell("opencl-gpu-missing", facts.host, about=["opencl"], gpu=join_some(makers), ways=ways)
+    yield tell("opencl-gpu-missing", facts.host, about=["opencl"], gpu=join_some(vendors), ways=ways)
 
 
-def _list_driver_words(facts: Facts, maker: str) -> list[str]:
-    """Return what the cases of failures.toml may ask: is the maker's driver registered, and does it list its GPUs."""
-    if maker == "AMD" and any(name.startswith("amdocl") for name in _list_drivers(facts)):
+def _list_driver_words(facts: Facts, vendor: str) -> list[str]:
+    """Return what the cases of failures.toml may ask: is the vendor's driver registered, and does it list its GPUs."""
+    if vendor == "AMD" and any(name.startswith("amdocl") for name in _list_drivers(facts)):
         return ["rocm"]  # ROCm's own OpenCL
-    if not any(re.match(REGISTERED_AS[maker], name) for name in _list_drivers(facts)):
-        return ["chosen"] if maker == "AMD" and facts.variables.get("RUSTICL_ENABLE") else []
-    return ["enabled"] if maker == "AMD" and facts.variables.get("RUSTICL_ENABLE") else ["registered"]
+    if not any(re.match(REGISTERED_AS[vendor], name) for name in _list_drivers(facts)):
+        return ["chosen"] if vendor == "AMD" and facts.variables.get("RUSTICL_ENABLE") else []
+    return ["enabled"] if vendor == "AMD" and facts.variables.get("RUSTICL_ENABLE") else ["registered"]
 
 
 def find_missing_intel(facts: Facts) -> Results:
-    """Find that kernels run on the processor, and not with Intel's driver, which a set-up brings where it works."""
+    """Find that kernels run on the processor, and not with Intel's driver, which the setup installs where it works."""
     answer, host = facts.answers.get("opencl"), facts.host
     if answer is None or answer.state != "ok" or host.installed_by != "venv" or host.machine != "x86_64":
         return

@@ -37,7 +37,9 @@ def find_other_python(host: Host, environment: Path = ROOT / ".venv") -> Finding
 
 
 def check_versions(host: Host) -> Results:
-    """Find packages that are missing, or of another version than the lock's."""
+    """Find packages that are missing, or of another version than the lock's; Colab and Kaggle have their own."""
+    if host.hosted:
+        return
     lock = find_lock()
     ours = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
     lines = re.findall(r"^[A-Za-z0-9][^\\\n]*", lock.read_text(encoding="utf-8"), re.M) if lock else []
@@ -121,7 +123,7 @@ def check_our_helpers(host: Host) -> Results:
         words = ["pythonpath"] if package.parent.resolve() in named else []
         yield tell("packages-other-helpers", host, words=words, package=package, folder=package.parent)
     else:
-        yield "lessons find the workshop's own package"
+        yield "lessons import the workshop's own helpers"
 
 
 def check_shadows(host: Host, root: Path = ROOT) -> Results:

@@ -29,6 +29,8 @@ def report(findings: list[Finding]) -> str:
     verdict = "The workshop can run here."
     if "stops" in severities:
         verdict = "The workshop cannot run here yet."
+    elif "unknown" in severities:
+        verdict = "The workshop can perhaps run here: this computer was too busy to tell, or a driver hangs."
     elif "limits" in severities:
         verdict = "The workshop can run here, with limits."
     blocks = [verdict]

@@ -46,8 +46,8 @@ def find_unused_gpu(facts: Facts) -> Results:
         return
     target = next(filter(None, map(gpus.find_amd_target, cards)), "")
     words = gpus.list_branch_words(facts) + ([] if target else ["no-target"])
-    makers = gpus.list_gpu_makers(facts)
-    ways = "\n".join(advise(f"torch-for-{maker.lower()}", facts.host, words, target=target) for maker in makers)
+    vendors = gpus.list_gpu_vendors(facts)
+    ways = "\n".join(advise(f"torch-for-{vendor.lower()}", facts.host, words, target=target) for vendor in vendors)
     yield tell(
         "windows-tensorflow",
         facts.host,
@@ -72,7 +72,7 @@ def find_unused_gpu_behind_wsl(facts: Facts) -> Results:
         return
     is_cuda = facts.find_package("nvidia-cudnn-cu12", "jax-cuda12-plugin", "jax-cuda13-plugin")
     is_rocm = facts.find_package("tensorflow-rocm", "jax-rocm7-plugin", "jax-rocm10-plugin")
-    if not is_cuda and not is_rocm and facts.torch in ("", "cpu"):  # otherwise the maker's own family reports it
+    if not is_cuda and not is_rocm and facts.torch in ("", "cpu"):  # otherwise the vendor's own family reports it
         yield tell("wsl-gpu-unused", facts.host)
 
 

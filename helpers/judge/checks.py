@@ -12,26 +12,24 @@ import contextlib
 import copy
 import enum
 import functools
-import inspect
 import io
 import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
 from helpers import variables
 from helpers.errors import WorkshopError, wrap
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+from helpers.judge.values import describe_mismatch, is_same, short
 
 GRADE = variables.GRADE
 NBGRADER = "NBGRADER_EXECUTION"  # "autograde" or "validate" in what nbgrader (0.9) executes
 REFUSED = "refused: "  # begins the line in which a process tells why it refuses a kernel, before it judges it again
-SAME_PROCESS = variables.JUDGE_IN_SAME_PROCESS  # "1" only in tests of answers that neither crash nor run for ever
+SAME_PROCESS = variables.JUDGE_IN_SAME_PROCESS  # "1" only in tests of answers that neither crash nor run forever
+Solution = TypeVar("Solution")  # the text of a kernel, or a function
 
 
 class Verdict(enum.Enum):
@@ -113,20 +111,19 @@ def print_verdict(check: Callable[..., Iterator[str]]) -> Callable[..., None]:
     return judge_and_print
 
 
-_right: dict[str, Callable[..., Any]] = {}  # by name, the learner's last function that a check called right
+_right: dict[str, Any] = {}  # by name, the learner's last answer that a check called right
 
 
-def keep_right(name: str, learner: Callable[..., Any], account: str) -> str:
-    """Keep a learner's function that a judge has just called right, for later cells; return the judge's account."""
+def keep_right(name: str, learner: object, account: str) -> str:
+    """Keep an answer that a judge has just called right, for later cells; return the judge's account."""
     _right[name] = learner
     return account
 
 
-def find_right(name: str, reference: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the learner's function of that name if a check called it right, otherwise the course's; print which."""
-    owner = "your" if name in _right else "the course's"
-    print(f"computed with {owner} `{name}`")
-    return _right.get(name, reference)
+def find_right(name: str, solution: Solution) -> Solution:
+    """Return the learner's answer of that name if a check called it right, otherwise the solution; print which."""
+    print(f"{name}: {'yours' if name in _right else 'the solution of the lesson'}")
+    return _right.get(name, solution)
 
 
 class Judge(Protocol):
@@ -355,8 +352,9 @@ def judge_function(
                 if any(value is not None for value in values):
                     raise NotYet(f"{nothing}; expected {short(expected)}.")
                 raise NotDone(f"{nothing}. (It is `return` that hands an answer back, not `print`.)")
-            _compare(expected, actual, f"for {_describe_call(learner, arguments)}")
-            if not all(_is_same(after, before) for after, before in zip(given, arguments, strict=True)):
+            if mismatch := describe_mismatch(expected, actual):
+                raise NotYet(f"for {_describe_call(learner, arguments)} {mismatch}")
+            if not all(is_same(after, before) for after, before in zip(given, arguments, strict=True)):
                 raise NotYet(f"{_describe_call(learner, arguments)} changed its own argument; work on a copy.")
     return f"{len(asked)} cases"
 
@@ -388,99 +386,3 @@ def answer(learner: Callable[..., object], *given: object, who: str) -> object:
 
 def _describe_call(learner: Callable[..., object], arguments: tuple) -> str:
     return f"{getattr(learner, '__name__', 'function')}({', '.join(short(a) for a in arguments)})"
-
-
-def short(value: object) -> str:
-    """Return a value as a message shows it: NumPy's numbers as plain ones, functions by name, long texts cut.
-
-    >>> short(short)
-    'short'
-    >>> short([np.float32(0.5), np.int64(3)])
-    '[0.5, 3]'
-    >>> short(np.arange(3))
-    'np.array([0, 1, 2])'
-    """
-    if isinstance(value, np.ndarray):
-        return f"np.array({short(value.tolist())})"
-    if inspect.isfunction(value):
-        return value.__name__  # without its address, which differs in each run
-    if isinstance(value, np.generic):
-        value = value.item()
-    elif isinstance(value, list | tuple) and any(isinstance(element, np.generic) for element in value):
-        plain = [element.item() if isinstance(element, np.generic) else element for element in value]
-        value = tuple(plain) if isinstance(value, tuple) else plain
-    arrays = isinstance(value, list) and any(isinstance(element, np.ndarray) for element in value)
-    text = f"[{', '.join(short(element) for element in value)}]" if arrays else repr(value)
-    most = 240 if isinstance(value, dict) else 80
-    return text if len(text) <= most else text[: most - 3] + "..."
-
-
-def _is_same(first: object, second: object) -> bool:
-    """Return whether two values are equal, arrays and sequences element by element."""
-    if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
-        return np.array_equal(cast("ArrayLike", first), cast("ArrayLike", second))
-    if isinstance(first, list | tuple) and isinstance(second, list | tuple):
-        return len(first) == len(second) and all(map(_is_same, first, second))
-    return bool(first == second)
-
-
-def _compare(expected: object, actual: object, where: str) -> None:
-    """Raise NotYet unless `actual` is `expected`: fractions to 1e-5 of their size, everything else exactly."""
-    if type(expected) is int and isinstance(actual, float | np.floating) and actual == expected:
-        raise NotYet(
-            f"{where} expected {expected}, a whole number; came {short(actual)}, a float. `int(...)` makes an int."
-        )
-    try:
-        right = _is_right(expected, actual, where)
-    except (TypeError, ValueError, OverflowError):  # the two cannot even be compared
-        right = False
-    if not right:
-        raise NotYet(
-            f"{where} expected {short(expected)}, came {short(actual)}{_describe_difference(expected, actual)}"
-        )
-
-
-def _is_right(expected: object, actual: object, where: str) -> bool:
-    """Return whether `actual` is `expected`, fractions to 1e-5 of their size.
-
-    Raises:
-        NotYet: it has another size, which the message names.
-        TypeError, ValueError, OverflowError: the two cannot be compared.
-    """
-    if expected is None:
-        return actual is None
-    if isinstance(expected, bool | np.bool_ | str):
-        return isinstance(actual, bool | np.bool_ | str) and bool(actual == expected)
-    if isinstance(expected, list | tuple) and any(isinstance(element, str | None) for element in expected):
-        return isinstance(actual, list | tuple | np.ndarray) and list(actual) == list(expected)
-    if not isinstance(expected, (int, float, np.number, np.ndarray, list, tuple)):
-        return bool(actual == expected)
-    values, wanted = np.asarray(actual), np.asarray(expected)
-    same_shape = values.shape == wanted.shape
-    if not same_shape and not (isinstance(expected, list) and isinstance(actual, list) and len(expected) <= 8):
-        raise NotYet(f"{where} expected {describe_size(wanted)}, came {describe_size(values)}: {short(actual)}.")
-    exact = np.issubdtype(wanted.dtype, np.integer) and np.issubdtype(values.dtype, np.integer)
-    return same_shape and bool(np.allclose(values, wanted, rtol=0 if exact else 1e-5, atol=0 if exact else 1e-9))
-
-
-def _describe_difference(expected: object, actual: object) -> str:
-    """Name the element that differs most; empty unless two arrays look the same in a message."""
-    if (
-        not isinstance(expected, np.ndarray)
-        or short(expected) != short(actual)
-        or np.shape(cast("ArrayLike", actual)) != expected.shape
-    ):
-        return ""
-    actual = np.asarray(actual)
-    apart = np.abs(actual.astype(float) - expected)  # the first that differs may do so by rounding alone
-    place = tuple(int(index) for index in np.unravel_index(np.argmax(apart), apart.shape))
-    return f"; at {list(place)} expected {short(expected[place])}, came {short(actual[place])}"
-
-
-def describe_size(values: np.ndarray) -> str:
-    """Return in words how many values there are, and in which shape."""
-    if values.ndim == 0:
-        return "a single value" if values.dtype != object else f"one {type(values.item()).__name__}"
-    if values.ndim > 1:
-        return f"an array of shape {values.shape}"
-    return "a list, tuple or array of 1 value" if len(values) == 1 else f"{len(values)} values"

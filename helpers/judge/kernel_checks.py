@@ -1,4 +1,4 @@
-"""Judge a learner's kernel in OpenCL C: what it touches, then many numbers, awkward sizes, canaries and repeats.
+"""Judge a learner's kernel in OpenCL C: what it touches, then many numbers, awkward sizes and repeats.
 
 `checks` prints the verdict; lessons 01, 02, 06, 12 and 15 have the kernels. All of it runs in a subprocess
 (`checks.judge_in_subprocess`), because a kernel may crash or never end.
@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +19,7 @@ from helpers.devices import opencl
 from helpers.devices.kernel_text import KernelError, without_comments
 from helpers.errors import WorkshopError
 from helpers.judge import mistakes, opencl_recorder
+from helpers.judge.canaries import FILLS, SHORT, describe_launch, find_unwritten, run_guarded
 from helpers.judge.checks import CannotTell, NotDone, NotYet
 from helpers.judge.trace import Trace
 
@@ -30,13 +31,9 @@ SIZES = (1, 2, 3, 63, 64, 65, 257, 1000)  # one element, about one work-group, s
 SEED = 20261127  # of all numbers that a judge draws
 # The smallest and the largest whole number of each round: both signs, none above 0, none below, all equal.
 RANGES = ((-99, 99), (-99, -1), (1, 99), (7, 7))
-OUTSIDE = 0x7FC0CAFE  # beyond the ends of the inputs: a float32 NaN (or an int32) that no computation makes
-# What the output holds before a run: another such NaN, and 1e-30, which any sum swallows. What keeps both is unwritten.
-FILLS = (0x7FC0BEEF, 0x0DA24260)
 COUNTED = 256  # elements of the launch whose accesses are counted
 WHOLE_GROUPS = ((137, LOCAL_SIZE), (2, LOCAL_SIZE), (1, LOCAL_SIZE))  # elements and work-group of traced launches
 SMALL_GROUPS = ((9, 4), (2, 4), (1, 4), (137, LOCAL_SIZE))  # likewise: messages are easier to follow
-SHORT = 2**16  # how many indices have 16 bits
 LOOP_IN_C = "A loop in C, whose counter needs a type: `for (int k = 0; k < 3; k++) { ... }`."
 
 
@@ -77,7 +74,7 @@ def _explain_loops(source: str, about_loops: str) -> str:
     code = without_comments(source)
     counters = re.findall(r"\bfor\s*\(\s*(\w+)\s*=", code)
     untyped = [name for name in counters if not re.search(rf"\b\w+[\s*]+{name}\b\s*[=;,]", code)]
-    if untyped or re.search(r"\bfor\s*\(?\s*(?:int\s+)?\w+\s+in\b", code):
+    if untyped or re.search(r"\bfor\s*\(?\s*(?:int\s+)?\w+\s+in\b|\bwhile\s+[^\s(]", code):
         return f"\n{about_loops}"
     return ""
 
@@ -128,7 +125,7 @@ def judge_kernel(
         kernel: the learner's kernel.
         inputs: what each input parameter takes: `float[]` or `int[]`, n elements of 4 bytes.
         reference: given the same inputs, returns the right output of shape (n,), float32 or int32.
-        radius: how many neighbours on each side an output depends on; messages show them.
+        radius: how many neighbors on each side an output depends on; messages show them.
         sizes: the sizes n to try; two more are added.
         traced: elements and work-group of each traced launch; the kernel's local memory must fit the work-groups.
         exercise: where its known mistakes stand, such as "01.3"; one that shows the same as the kernel is named.
@@ -286,10 +283,9 @@ def record(
     """
     try:
         return opencl_recorder.record(kernel, global_size, local_size, arguments)
-    except opencl_recorder.NotJudged as error:
-        raise CannotTell(f"{launch}: {error.what[0].lower()}{error.what[1:]} {error.why} {error.next}") from None
     except opencl_recorder.NotTraceable as error:
-        raise NotYet(f"{launch}: {error.what[0].lower()}{error.what[1:]} {error.why} {error.next}") from None
+        refused = CannotTell if isinstance(error, opencl_recorder.NotJudged) else NotYet
+        raise refused(f"{launch}: {error.what[0].lower()}{error.what[1:]} {error.why} {error.next}") from None
 
 
 def refuse_faults(traced: Trace, launch: str, owners: int | None = None) -> None:
@@ -383,8 +379,8 @@ def _judge_size(kernel: opencl.Kernel, given: dict[str, np.ndarray], reference: 
         if right.all():
             continue
         i = int(np.flatnonzero(~right)[0])
-        neighbours = range(max(i - radius, 0), min(i + radius + 1, n))
-        inputs = ", ".join(f"{name}[{k}] = {_format_number(given[name][k])}" for name in given for k in neighbours)
+        neighbors = range(max(i - radius, 0), min(i + radius + 1, n))
+        inputs = ", ".join(f"{name}[{k}] = {_format_number(given[name][k])}" for name in given for k in neighbors)
         where = f"n = {n}, groups of {LOCAL_SIZE}, element {i} ({inputs}): expected {_format_number(expected[i])}"
         if unwritten[i]:
             raise NotYet(f"{where}, came nothing: it was never written.")
@@ -401,110 +397,3 @@ def _judge_size(kernel: opencl.Kernel, given: dict[str, np.ndarray], reference: 
 
 def _format_number(value: np.generic) -> str:
     return f"{value:.6g}" if isinstance(value, np.floating) else str(value)
-
-
-# ---------------------------------------------------------------------------------------------- canaries
-
-
-class Guarded:
-    """A buffer on the device between two rows of canaries, which show a write outside of it.
-
-    Args:
-        queue: whose device it is for.
-        values: what it holds, of shape (n,), elements of 4 bytes.
-        guard: the 32 bits of every canary.
-        pad: how many canaries lie on each side, at least; the device may need more.
-    """
-
-    def __init__(self, queue: cl.CommandQueue, values: np.ndarray, guard: int, pad: int) -> None:
-        import pyopencl as cl
-
-        alignment = max(queue.device.mem_base_addr_align // 8 // 4, 1)  # of sub-buffers, in elements
-        pad = math.ceil(pad / alignment) * alignment
-        self._queue, self._guard, self._slice = queue, guard, slice(pad, pad + len(values))
-        self._whole = np.full(len(values) + 2 * pad, guard, np.uint32)
-        self._whole[self._slice] = values.view(np.uint32)
-        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
-        self._buffer = cl.Buffer(queue.context, flags, hostbuf=self._whole)
-        self.inside = self._buffer[4 * pad : 4 * (pad + len(values))]  # the buffer for the kernel
-
-    def read(self) -> tuple[np.ndarray, int | None]:
-        """Return the values and the place of the first canary that changed.
-
-        Returns:
-            The values as uint32 of shape (n,), and the canary's index among them, None if none changed: -1 is the
-            canary just before the first value, n the one just after the last.
-        """
-        import pyopencl as cl
-
-        cl.enqueue_copy(self._queue, self._whole, self._buffer)
-        dead = np.flatnonzero(self._whole != self._guard)
-        dead = dead[(dead < self._slice.start) | (dead >= self._slice.stop)]
-        return self._whole[self._slice], int(dead[0]) - self._slice.start if len(dead) else None
-
-
-def run_guarded(
-    kernel: opencl.Kernel,
-    given: Mapping[str, np.ndarray],
-    numbers: Mapping[str, int],
-    length: int,
-    items: int | Sequence[int],
-    group: int | Sequence[int],
-    fill: int,
-    pad: int = 0,
-) -> np.ndarray:
-    """Run a kernel (inputs, output, numbers) between canaries; refuse it if it writes anything but the output.
-
-    Args:
-        kernel: the learner's kernel.
-        given: its inputs by name.
-        numbers: its last arguments by name, such as n.
-        length: the number of elements of the output.
-        items: work-items in each dimension; they are rounded up to whole work-groups.
-        group: work-items of a work-group, likewise.
-        fill: the 32 bits that every element of the output holds before.
-        pad: more canaries on each side than the usual, if a work-item can reach so far.
-
-    Returns:
-        The output, its bits as uint32 of shape (length,).
-
-    Raises:
-        NotYet: the kernel could not run, changed an input, or wrote outside of the output.
-    """
-    import pyopencl as cl
-
-    pad = max(pad, 2 * LOCAL_SIZE + (SHORT if max(numbers.values(), default=length) > SHORT else 0))
-    inputs = {name: Guarded(kernel.queue, values, OUTSIDE, pad) for name, values in given.items()}
-    output = Guarded(kernel.queue, np.full(length, fill, np.uint32), fill, pad)
-    groups = (group,) if isinstance(group, int) else tuple(group)
-    wanted = (items,) if isinstance(items, int) else tuple(items)
-    started = tuple(-(-count // size) * size for count, size in zip(wanted, groups, strict=True))
-    launch = describe_launch(numbers, started, groups)
-    print(launch, flush=True)  # the last line of a process that ends early
-    buffers = [buffer.inside for buffer in (*inputs.values(), output)]
-    try:
-        kernel.kernel(kernel.queue, started, groups, *buffers, *map(np.int32, numbers.values()))
-        held = {name: buffer.read() for name, buffer in {**inputs, "the output": output}.items()}
-    except cl.Error as error:
-        raise NotYet(f"{launch}: the kernel could not run: {str(error).strip().splitlines()[0]}") from None
-    for name, (values, stray) in held.items():
-        if name in inputs and not np.array_equal(values, given[name].view(np.uint32)):
-            raise NotYet(
-                f"{launch}: the kernel changed its input {name}; it may only write the output, and inside of it."
-            )
-        if stray is not None:
-            has = f"which has the elements 0 to {len(values) - 1}"
-            raise NotYet(f"{launch}: the kernel wrote to element {stray} of {name}, {has}.")
-    return values
-
-
-def describe_launch(numbers: Mapping[str, int], items: Sequence[int], group: Sequence[int]) -> str:
-    """Return in words what is launched: the last arguments, the work-items and the size of a group by dimension."""
-    sizes = [f"{name} = {number}" for name, number in numbers.items()]
-    started = f"{' x '.join(map(str, items))} work-items in groups of {' x '.join(map(str, group))}"
-    return ", ".join([*sizes, started])
-
-
-def find_unwritten(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return which elements a kernel never writes, from its outputs after each of FILLS."""
-    return (first == FILLS[0]) & (second == FILLS[1])

@@ -31,7 +31,7 @@ class Answer(NamedTuple):
 
     name: str
     code: str
-    own_process: bool = False  # its kernel may crash or never end, so it is never judged beside anything else
+    own_process: bool = False  # its kernel may crash or never end, so it is always judged alone
     as_if: str = ""  # what the verdict calls an answer that shows the same, after the words "It is as if"
     shows: str = ""  # what `kernel_checks.fingerprint` returns for it
 

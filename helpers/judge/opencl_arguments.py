@@ -1,4 +1,4 @@
-"""Compare what a recorded kernel is given with what its parameters take, before anything is launched."""
+"""Check the sizes of a recorded launch, and that each argument fits its parameter, before anything is launched."""
 
 from __future__ import annotations
 
@@ -41,6 +41,27 @@ def is_local_memory(argument: object) -> bool:
 def count_elements(array: np.ndarray, kind: ParameterType) -> int:
     """Return how many whole elements of a parameter's type an array holds."""
     return array.nbytes // max(kind.element_bytes, 1)
+
+
+def check_sizes(
+    global_size: Sequence[int] | int, local_size: Sequence[int] | int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return both sizes as tuples of one length, once the first is a multiple of the second."""
+    items, group = _as_tuple(global_size), _as_tuple(local_size)
+    if len(items) == len(group) and all(g > 0 < w and g % w == 0 for g, w in zip(items, group, strict=True)):
+        return items, group
+    raise WorkshopError(
+        f"A launch of {global_size} work-items in work-groups of {local_size} cannot be traced.",
+        "In each dimension, the work-items must be a multiple of the work-group, and both must be positive.",
+        "Round the number of work-items up to whole work-groups, for example (12,) in groups of (4,).",
+    )
+
+
+def _as_tuple(size: Sequence[int] | int | None) -> tuple[int, ...]:
+    """Return a size as a tuple; empty for None, which a learner may know from PyOpenCL."""
+    if size is None:
+        return ()
+    return tuple(size) if isinstance(size, Sequence | np.ndarray) else (int(size),)
 
 
 def check_arguments(

@@ -10,7 +10,24 @@ log, so it lasts from launch to launch.
 
 from __future__ import annotations
 
-from helpers.judge.trace import ARRAY, ATOMIC, GLOBAL_FENCE, INSIDE, LOCAL_FENCE, MAX_ARRAYS, MORE, PART, READ, WRITE
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from helpers.judge.trace import (
+    ARRAY,
+    ATOMIC,
+    GLOBAL_FENCE,
+    INSIDE,
+    LOCAL_FENCE,
+    MAX_ARRAYS,
+    MORE,
+    PART,
+    READ,
+    SITE,
+    WRITE,
+)
 
 MAX_TOUCHES = 128  # of one work-item; what comes after is counted, not listed
 MAX_SITES = 8  # barriers of one work-item that are listed
@@ -38,6 +55,7 @@ TOUCH = 5  # the first int of a touch has the bits of `trace`
 SPARES = (TOUCHES + TOUCH * MAX_TOUCHES + LINE - 1) // LINE * LINE
 SPARE, TURNS = 128, 4  # ints of a spare place, for what is outside or repeated, and how many are used in turn
 ROW = SPARES + SPARE * TURNS
+FAR = 1 << 20  # elements: no array of a record is as long
 BEHIND = 128  # bytes behind a given array, so that the shortest has room for a vector
 
 
@@ -268,3 +286,28 @@ __constant char *trace_constant(__global int *log, int what, __constant char *po
 #define __local __global
 #define local __global
 """
+
+
+def name_far_outside(listed: np.ndarray, rows: np.ndarray, arrays: Sequence[str], sites: Sequence[str]) -> None:
+    """Give accesses far outside all arrays to the array that the kernel's text names, not to the nearest one.
+
+    Args:
+        listed: the accesses, changed in place; int32 of shape (accesses, 6): work-item, then a touch of the log.
+        rows: of the work-items, int32 of shape (work-items, ROW).
+        arrays: their names in the kernel.
+        sites: the text of each access, by its number.
+    """
+    bits = 0xFFFFFFFF
+    for place in np.flatnonzero(listed[:, 1] & INSIDE == 0):
+        item, what, low, high = map(int, listed[place, :4])
+        index, nearest = (high << 32) + (low & bits), what % SITE // ARRAY
+        text = re.match(r"\s*(\w+)\s*\[", sites[what // SITE])
+        if abs(index) < FAR or text is None or text[1] not in arrays:
+            continue
+        named = arrays.index(text[1])
+        table = rows[item, ARRAYS:TOUCHES].reshape(MAX_ARRAYS, ARRAY_INTS)
+        bases = [int(table[k, 0]) & bits | (int(table[k, 1]) & bits) << 32 for k in (nearest, named)]
+        address = bases[0] + index * int(table[nearest, ELEMENT])
+        index = (address - bases[1]) // int(table[named, ELEMENT])
+        halves = np.array([index & bits, index >> 32 & bits], np.uint32).view(np.int32)
+        listed[place, 1:4] = what + ARRAY * (named - nearest), *halves

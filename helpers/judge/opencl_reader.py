@@ -110,7 +110,7 @@ def is_array_type(kind: Type) -> bool:
 
 
 def find_element(kind: Type) -> Type:
-    """Return the type of one element of an array of any dimensions; of anything else, the type itself."""
+    """Return the type of one element of an array of any dimensions; for any other type, the type itself."""
     while is_array_type(kind):
         kind = kind.element_type
     return kind

@@ -23,18 +23,17 @@ from helpers.devices import opencl
 from helpers.devices.kernel_text import KernelError
 from helpers.errors import WorkshopError
 from helpers.judge import opencl_log as layout
-from helpers.judge.opencl_arguments import check_arguments, count_elements, is_local_memory
+from helpers.judge.opencl_arguments import check_arguments, check_sizes, count_elements, is_local_memory
 from helpers.judge.opencl_reader import CONSTANT, LOCAL
 from helpers.judge.opencl_rewriter import Instrumented, instrument
 from helpers.judge.second_opinion import UNOPTIMIZED
-from helpers.judge.trace import ARRAY, INSIDE, MAX_ARRAYS, SITE, Trace
+from helpers.judge.trace import MAX_ARRAYS, Trace
 
 if TYPE_CHECKING:
     import pyopencl as cl
 
 MOST_BARRIERS = 1024  # of one work-item: the kernel is launched as often
 MOST_ROUNDS = 1 << 28  # rounds of loops of all work-items in all launches: some seconds on one processor
-FAR = 1 << 20  # elements: no array of a record is as long
 LONG_STEPS = 1 << 22  # rounds of loops of one work-item, on a processor, which no system resets
 MOST_BYTES = 1 << 31  # of a log; the host holds it a second time
 KEPT_INTS, MOST_KEPT = 1 << 24, 1 << 16  # for the values that are repeated: in all, and of one work-item
@@ -72,7 +71,7 @@ def record(
         NotTraceable: it never ends, or not all of a work-group meet the same barriers.
         NotJudged: it is too long for a record, the recorder does not know what it uses, or the driver stops.
     """
-    items, group = _check_sizes(global_size, local_size)
+    items, group = check_sizes(global_size, local_size)
     instrumented = _instrument(kernel)
     _refuse_unknown(kernel, instrumented)
     check_arguments(kernel, instrumented.parameters, arguments)
@@ -362,7 +361,7 @@ class Launch:
         return NotJudged(
             f"The kernel {self.kernel.name!r} cannot be judged.",
             f"It is too long for a record: {reason}.",
-            "Record a smaller problem. Does what its loops wait for ever happen?",
+            "Record a smaller problem, and check that its loops end.",
         )
 
     def _describe_endless(self, item: int) -> NotTraceable:
@@ -375,7 +374,7 @@ class Launch:
         return NotJudged(
             f"The kernel {self.kernel.name!r} cannot be judged: a loop did not end within {self.steps:,} rounds.",
             where,
-            "Does what the loop waits for ever happen? If so, record a smaller problem.",
+            "Check that the loop ends. If it does, record a smaller problem.",
         )
 
     def read(self) -> Trace:
@@ -391,7 +390,7 @@ class Launch:
         listed = rows[:, layout.TOUCHES : layout.TOUCHES + layout.MAX_TOUCHES * layout.TOUCH]
         listed = listed.reshape(len(rows), layout.MAX_TOUCHES, layout.TOUCH)
         listed = np.column_stack([np.nonzero(is_listed)[0], listed[is_listed]])
-        self._name_far_outside(listed, rows)
+        layout.name_far_outside(listed, rows, instrumented.arrays, instrumented.sites)
         unseen = list(dict.fromkeys(instrumented.unseen))
         if (touched > layout.MAX_TOUCHES).any():
             unseen.append(f"what a work-item touches after its first {layout.MAX_TOUCHES} accesses is only counted")
@@ -421,28 +420,6 @@ class Launch:
             unseen.append("the order that atomic functions and fences give to accesses of different work-items")
         return traced
 
-    def _name_far_outside(self, listed: np.ndarray, rows: np.ndarray) -> None:
-        """Give accesses far outside all arrays to the array that the kernel's text names, not to the nearest one.
-
-        Args:
-            listed: the accesses, changed in place; int32 of shape (accesses, 6): work-item, then a touch of the log.
-            rows: of the work-items, as `_read_rows` returns them.
-        """
-        arrays, bits = self.instrumented.arrays, 0xFFFFFFFF
-        for place in np.flatnonzero(listed[:, 1] & INSIDE == 0):
-            item, what, low, high = map(int, listed[place, :4])
-            index, nearest = (high << 32) + (low & bits), what % SITE // ARRAY
-            text = re.match(r"\s*(\w+)\s*\[", self.instrumented.sites[what // SITE])
-            if abs(index) < FAR or text is None or text[1] not in arrays:
-                continue
-            named = arrays.index(text[1])
-            table = rows[item, layout.ARRAYS : layout.TOUCHES].reshape(MAX_ARRAYS, layout.ARRAY_INTS)
-            bases = [int(table[k, 0]) & bits | (int(table[k, 1]) & bits) << 32 for k in (nearest, named)]
-            address = bases[0] + index * int(table[nearest, layout.ELEMENT])
-            index = (address - bases[1]) // int(table[named, layout.ELEMENT])
-            halves = np.array([index & bits, index >> 32 & bits], np.uint32).view(np.int32)
-            listed[place, 1:4] = what + ARRAY * (named - nearest), *halves
-
 
 def _round_up(ints: int) -> int:
     return -(-ints // layout.LINE) * layout.LINE
@@ -450,24 +427,3 @@ def _round_up(ints: int) -> int:
 
 def _get_column(rows: np.ndarray, count: str) -> np.ndarray:
     return rows[:, layout.COUNTS.index(count)]
-
-
-def _check_sizes(
-    global_size: Sequence[int] | int, local_size: Sequence[int] | int
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return both sizes as tuples of one length, once the first is a multiple of the second."""
-    items, group = _as_tuple(global_size), _as_tuple(local_size)
-    if len(items) == len(group) and all(g > 0 < w and g % w == 0 for g, w in zip(items, group, strict=True)):
-        return items, group
-    raise WorkshopError(
-        f"A launch of {global_size} work-items in work-groups of {local_size} cannot be traced.",
-        "In each dimension, the work-items must be a multiple of the work-group, and both must be positive.",
-        "Round the number of work-items up to whole work-groups, for example (12,) in groups of (4,).",
-    )
-
-
-def _as_tuple(size: Sequence[int] | int | None) -> tuple[int, ...]:
-    """Return a size as a tuple; empty for None, which a learner may know from PyOpenCL."""
-    if size is None:
-        return ()
-    return tuple(size) if isinstance(size, Sequence | np.ndarray) else (int(size),)

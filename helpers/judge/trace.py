@@ -1,4 +1,4 @@
-"""What a recorded launch touched: every access, the races among them, and what neighbours asked of memory at once.
+"""What a recorded launch touched: every access, the races among them, and what neighbors asked of memory at once.
 
 `opencl_recorder` and `wgsl_recorder` make the record; `counters` counts what makes a kernel slow.
 
@@ -248,9 +248,9 @@ class Trace:
         return found
 
     def requests(self, together: int = 32) -> list[Request]:
-        """Return what neighbours ask of memory at once, in the order in which the first of them asks (`counters`).
+        """Return what neighbors ask of memory at once, in the order in which the first of them asks (`counters`).
 
-        A GPU runs a work-group in pieces of neighbours, whose local ids follow each other. The n-th time that one of
+        A GPU runs a work-group in pieces of neighbors, whose local ids follow each other. The n-th time that one of
         them comes to an access belongs to the n-th time of the others.
 
         Args:

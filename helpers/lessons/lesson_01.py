@@ -12,7 +12,7 @@ import numpy as np
 
 from helpers.devices import opencl
 from helpers.devices.kernel_text import without_comments
-from helpers.judge import checks, kernel_checks, opencl_recorder
+from helpers.judge import canaries, checks, kernel_checks, opencl_recorder
 from helpers.judge.checks import NotDone, NotYet
 from helpers.judge.trace import Trace
 from helpers.measure.plots import BLUE, GREEN, GREY, PINK, RED, SKY, figure, show
@@ -67,11 +67,9 @@ def judge_add(source: str) -> str:
             if not np.array_equal(before, after):
                 raise NotYet(f"{launch}: the kernel changed its input {given}; it may only write c.")
         _compare_sums(a, b, traced.arrays[2], launch)
-    n = kernel_checks.SHORT + kernel_checks.LOCAL_SIZE  # beyond what an index of 16 bits can reach
+    n = canaries.SHORT + kernel_checks.LOCAL_SIZE  # beyond what an index of 16 bits can reach
     a, b = kernel_checks.make_generator().normal(size=(2, n)).astype(np.float32)
-    bits = kernel_checks.run_guarded(
-        kernel, {"a": a, "b": b}, {}, n, n, kernel_checks.LOCAL_SIZE, kernel_checks.OUTSIDE
-    )
+    bits = kernel_checks.run_guarded(kernel, {"a": a, "b": b}, {}, n, n, kernel_checks.LOCAL_SIZE, canaries.OUTSIDE)
     _compare_sums(a, b, bits.view(np.float32), f"{n:,} work-items in groups of {kernel_checks.LOCAL_SIZE}")
     return f"5 launches of as many work-items as elements, 3 to {n:,}, on {opencl.name(kernel.device)}"
 

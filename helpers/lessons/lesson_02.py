@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -72,7 +72,6 @@ __kernel void peak(__global VECTOR *out, float factor) {
 }
 """
 
-own: dict[str, Any] = {}  # the learner's answers that the checks called right, by name
 TILE = re.compile(r"#define[ \t]+T[ \t]+(\d+)")
 
 
@@ -84,17 +83,6 @@ def write_tiled(tile: int) -> str:
 def set_tile(source: str, tile: int) -> str:
     """Return a tiled kernel with another T; unchanged if it has no line `#define T` with a number."""
     return TILE.sub(f"#define T {tile}", source, count=1)
-
-
-def choose(name: str) -> Any:  # noqa: ANN401
-    """Return the learner's answer if its check called it right, otherwise the lesson's solution, and print which.
-
-    Args:
-        name: `multiply`, `tiled` or `loads`.
-    """
-    solutions = {"multiply": MULTIPLY, "tiled": write_tiled(16), "loads": compute_loads}
-    print(f"{name}: {'yours' if name in own else 'the solution of the lesson'}")
-    return own.get(name, solutions[name])
 
 
 def compute_loads(tile: int) -> float:
@@ -113,17 +101,13 @@ def round_up(number: int, step: int) -> int:
 @checks.print_verdict
 def check_multiply(source: str) -> Iterator[str]:
     """Lesson 02, exercise 1: C = A B, each work-item one element, dimension 0 gives the column."""
-    tried = checks.judge_in_subprocess(judge_multiply, source=source)
-    own["multiply"] = source
-    yield tried
+    yield checks.keep_right("multiply", source, checks.judge_in_subprocess(judge_multiply, source=source))
 
 
 @checks.print_verdict
 def check_tiled(source: str) -> Iterator[str]:
     """Lesson 02, exercise 2: C = A B with tiles in local memory; a group loads each number once."""
-    tried = checks.judge_in_subprocess(judge_tiled, source=source)
-    own["tiled"] = source
-    yield tried
+    yield checks.keep_right("tiled", source, checks.judge_in_subprocess(judge_tiled, source=source))
 
 
 @checks.print_verdict
@@ -132,8 +116,7 @@ def check_loads(learner: Callable[[int], float]) -> Iterator[str]:
     tried = checks.judge_function(
         learner, compute_loads, lambda rng: [(1,), (4,), (16,), *((int(rng.integers(2, 65)),) for _ in range(5))]
     )
-    own["loads"] = learner
-    yield tried
+    yield checks.keep_right("loads", learner, tried)
 
 
 @dataclass(frozen=True)

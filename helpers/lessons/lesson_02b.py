@@ -52,8 +52,6 @@ __kernel void product(__global const float *a, __global const vector *b, __globa
 }
 """
 
-own: dict[str, Any] = {}  # the learner's answers that the checks called right, by name
-
 
 class Candidate(NamedTuple):
     """The numbers that a product's kernel is built and launched with."""
@@ -76,16 +74,6 @@ class Candidate(NamedTuple):
         return f"{self.rows} rows of {self.vectors} x float{self.width}, {self.describe_group()}"
 
 
-def choose(name: str) -> Any:  # noqa: ANN401
-    """Return the learner's answer if its check called it right, otherwise the lesson's solution, and print which.
-
-    Args:
-        name: `block` or `tune`.
-    """
-    print(f"{name}: {'yours' if name in own else 'the solution of the lesson'}")
-    return own.get(name, {"block": BLOCK, "tune": tune}[name])
-
-
 def write_numbers(rows: int, vectors: int, width: int) -> str:
     """Return the lines that give a kernel its numbers; a vector of one float is a float.
 
@@ -106,9 +94,7 @@ def write_numbers(rows: int, vectors: int, width: int) -> str:
 @checks.print_verdict
 def check_block(source: str) -> Iterator[str]:
     """Lesson 02b, exercise 1: C = A B from panels, each work-item a block that loads each of its numbers once."""
-    tried = checks.judge_in_subprocess(judge_block, source=source)
-    own["block"] = source
-    yield tried
+    yield checks.keep_right("block", source, checks.judge_in_subprocess(judge_block, source=source))
 
 
 # Rows and vectors of a block, floats of a vector. The vectors of one float are recorded, since a trace counts elements.
@@ -269,8 +255,8 @@ def check_tune(learner: Callable[..., object]) -> Iterator[str]:
     for count, broken in cases:
         _judge_tuner(learner, Search(rng, count, broken))
     _judge_other_errors(learner, Search(rng, 3, ()))
-    own["tune"] = learner
-    yield f"{len(cases)} searches among candidates some of which cannot be built, and one whose build has a bug"
+    tried = f"{len(cases)} searches among candidates some of which cannot be built, and one whose build has a bug"
+    yield checks.keep_right("tune", learner, tried)
 
 
 class Search:

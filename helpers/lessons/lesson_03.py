@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from helpers import tile
+from helpers.devices.host import cpu_name
 from helpers.judge import checks
-from helpers.measure import plots, records
-from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, SKY, figure, show
+from helpers.measure import plots, records, timing
+from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, SKY
 from helpers.measure.tables import Table
 from helpers.measure.timing import Measurement, compare, duration, is_clear
 
-if TYPE_CHECKING:
-    from helpers.tile import Ranges
-    from helpers.tile.ranges import Affine
-
 LESSON = "03"
 CUMULATIVE = "function (I[N]) -> (O) { O[i: N] = +(I[k]), i - k < N; }"
+# Exercise 2 as the learner finds it, and its solution, which is timed where the learner's is not right.
+THREE = "function (A[N], B[N], C[N]) -> (O) { P = A * B; Q = P + C; O = max(Q, 0.0); }"
+ONE = "function (A[N], B[N], C[N]) -> (O) { O = max(A * B + C, 0.0); }"
 COPY = "{G[i,j:M,N]=+(A[i,j]);}"  # exercise 1 as the learner finds it, without spaces
 # The solution of exercise 3: it is timed where the learner's is not right.
 SUMS = """
@@ -34,7 +32,7 @@ function (I[B, R]) -> (O) {
 }
 """
 ROWS = 128  # of exercise 3, and their length
-BUSY = 0.2  # of the cores, used by other programs: NumPy's threads wait for each other, so it loses more than a kernel
+BUSY = 0.2  # of the cores, used by other programs: a kernel that is interrupted loses more than a shorter one
 accepted: dict[str, str] = {}  # the learner's statements that a check called right, by name
 FEWER = 10  # at least as many times fewer points than the given line
 
@@ -95,26 +93,23 @@ def _make_matrices(rng: np.random.Generator, shapes: list[tuple[int, int]], most
 
 
 @checks.print_verdict
-def check_narrow(learner: Callable[[str, dict, int, dict], range]) -> Iterator[str]:
-    """Judge exercise 2 of lesson 03: the step of the stage `infer` that narrows the range of one index."""
+def check_fused(source: str) -> Iterator[str]:
+    """Judge exercise 2 of lesson 03: three statements of one element each, in one kernel."""
 
-    def cases(rng: np.random.Generator) -> Iterator[tuple]:
-        yield "x", {"x": 3, "k": 1}, 12, {"k": range(5)}
-        yield "k", {"x": 3, "k": 1}, 12, {"x": range(4)}
-        yield "i", {"i": 1}, 5, {}
-        yield "x", {"x": 1, "k": 2}, 3, {"k": range(2, 9)}  # leaves no value in the end: the range begins below 0
-        for _ in range(200):
-            count = int(rng.integers(1, 5))
-            names = rng.permutation(list("ijkmxy"))[:count].tolist()
-            factors = rng.choice([1, 1, 2, 3, 5], count).tolist()
-            starts, lengths = rng.integers(-6, 7, count).tolist(), rng.integers(1, 12, count).tolist()
-            known = {n: range(a, a + length) for n, a, length in zip(names, starts, lengths, strict=True)}
-            del known[names[0]]
-            order = rng.permutation(names).tolist()
-            terms = dict(zip(names, factors, strict=True))
-            yield names[0], {name: terms[name] for name in order}, int(rng.integers(1, 40)), known
+    def cases(rng: np.random.Generator) -> list[tuple]:
+        first = np.array([[1, 2, -3], [4, -5, 6], [10, 20, 10]], np.float32)
+        others = (rng.integers(-9, 10, (3, size)).astype(np.float32) for size in (1, 7, 1_000, *rng.integers(2, 70, 3)))
+        return [tuple(first), *map(tuple, others)]
 
-    yield checks.judge_function(learner, tile.narrow, cases)
+    tried = judge_tile(source, lambda a, b, c: np.maximum(a * b + c, 0), cases)
+    kernels = len(tile.Function(source).stages((8,), (8,), (8,)).code.kernels)
+    if re.sub(r"//[^\n]*|\s", "", source) == re.sub(r"\s", "", THREE):
+        raise checks.NotDone(f"the three statements are unchanged, and make {kernels} kernels.")
+    if kernels > 1:
+        raise checks.NotYet(f"the results are right, but your statements make {kernels} kernels. Write one statement.")
+    accepted["fused"] = source
+    yield tried
+    yield "1 kernel"
 
 
 @checks.print_verdict
@@ -150,14 +145,6 @@ def count_points(source: str, *shapes: tuple[int, ...]) -> int:
 # ------------------------------------------------------------------------------------------------------ its cells
 
 
-def compare_answer(prediction: object, right: object) -> None:
-    """Print a learner's prediction beside an answer that follows from the rules; nothing was measured."""
-    if prediction is None or prediction is ...:
-        print(f"no prediction made; answer: {right}")
-    else:
-        print(f"you predicted: {prediction}\nanswer:        {right}")
-
-
 def draw_blocks(runs: Mapping[str, Measurement], blocks: Mapping[str, tuple[int, int]], n: int, others: float) -> None:
     """Draw the speed of a product for each block, with what was counted, and say which differences are clear.
 
@@ -181,91 +168,43 @@ def draw_blocks(runs: Mapping[str, Measurement], blocks: Mapping[str, tuple[int,
         records.add_run(run, "GFLOP/s", work, f"{n:,} x {n:,}", label)
     title = f"The same product in blocks, on {runs['4 x 16'].device}; NumPy on {runs['NumPy'].device}"
     plots.show(*plots.draw_speeds(speeds, title, f"product of {n:,} x {n:,}, GFLOP/s", colors=colors))
-    for first, second in (("16 x 4", "4 x 16"), ("yours", "the compiler's"), ("NumPy", "NumPy again")):
-        print(compare(runs[first], runs[second]))
     print(f"Other programs used {others:.0%} of the cores meanwhile.")
     if others > BUSY:
-        print(
-            "That is too much to compare NumPy, whose threads wait for each other. Run this cell on a quieter machine."
-        )
-    else:
-        print(compare(runs["NumPy"], runs["the compiler's"], (runs["NumPy"], runs["NumPy again"])))
+        print("That is too much to compare speeds. Run this cell on a quieter machine.")
+        return
+    for first, second in (("16 x 4", "4 x 16"), ("yours", "the compiler's"), ("NumPy", "NumPy again")):
+        print(compare(runs[first], runs[second]))
+    print(compare(runs["NumPy"], runs["the compiler's"], (runs["NumPy"], runs["NumPy again"])))
 
 
-def tabulate_sums(one_line: Measurement) -> Table:
-    """Return a table of the cumulative sum: the one line, exercise 3, its launches alone, and NumPy.
+def tabulate_sums(one_line: Measurement, asked: Mapping[int, int]) -> Table:
+    """Return a table of the cumulative sum: the one line, exercise 3 with rows of several lengths, and NumPy.
 
     Exercise 3 is the learner's statements, or the solution's as long as the check has not called any right.
 
     Args:
         one_line: what the one line took for as many numbers.
+        asked: for each length of the rows how many points the statements ask.
     """
-    label = "your statements" if "sums" in accepted else "the solution's statements"
-    chosen = accepted.get("sums", SUMS)
-    program = tile.Function(chosen)
-    numbers = np.random.default_rng(0).standard_normal((ROWS, ROWS), dtype=np.float32)
-    runs = tile.measure_functions({label: program, "NumPy": np.cumsum}, numbers, repeats=15)
-    launches = tile.measure_functions({"the same launches for 1 number": program}, numbers[:1, :1], repeats=15)
-    by_numpy = runs["NumPy"]
-    kernels = len(program.stages(numbers).code.kernels)
-    counted = {
-        "the one line": f"{count_points(CUMULATIVE, (numbers.size,)):,} points",
-        label: f"{count_points(chosen, numbers.shape):,} points",
-        "the same launches for 1 number": f"{kernels} kernels",
-        "NumPy": f"{numbers.size:,} numbers",
-    }
+    program = tile.Function(accepted.get("sums", SUMS))
+    numbers = np.random.default_rng(0).standard_normal(ROWS * ROWS, dtype=np.float32)
+    by_numpy = timing.measure(lambda: np.cumsum(numbers), device=cpu_name())
+    counted = {"the one line": f"{count_points(CUMULATIVE, (numbers.size,)):,} points"}
+    runs = {"the one line": one_line}
+    for length, points in asked.items():
+        counted[f"rows of {length:,}"] = f"{points:,} points"
+        runs[f"rows of {length:,}"] = program.measure(numbers.reshape(-1, length))
     rows = []
-    for name, run in {"the one line": one_line, label: runs[label], **launches, "NumPy": by_numpy}.items():
+    for name, run in {**runs, "NumPy": by_numpy}.items():
         is_apart = min(run.seconds) > max(by_numpy.seconds) or is_clear(run, by_numpy)
         beside = f"{float(f'{run.median / by_numpy.median:.2g}'):,g}" if is_apart else "no claim"
-        rows.append(
-            (name, counted[name], duration(run.median), duration(run.spread), "1" if name == "NumPy" else beside)
-        )
+        count = counted.get(name, f"{numbers.size:,} numbers")
+        rows.append((name, count, duration(run.median), duration(run.spread), "1" if name == "NumPy" else beside))
         records.add_run(run, label=name)
-    devices = f"NumPy on {by_numpy.device}, the rest on {one_line.device}."
+    whose = "your" if "sums" in accepted else "the solution's"
+    below = f"Rows: {whose} statements. NumPy on {by_numpy.device}, the rest on {one_line.device}."
     headers = ("", "counted", "time", "spread", "times as long as NumPy")
-    return records.add_column(Table(rows, headers, (devices,)), LESSON)
-
-
-def draw_points(ranges: Ranges, tensor: str) -> None:
-    """Draw which elements of an input each element of the result reads; what a limit forbids is gray.
-
-    Args:
-        ranges: of a function of one contraction, whose result and whose input have one dimension each.
-        tensor: the name of the input.
-    """
-    domain = ranges.domains[0]
-    (index,) = domain.output.indices[0].terms
-    read = next(place for place in domain.inputs if place.tensor == tensor)
-    size, results = read.array.shape[0], domain.output.array.shape[0]
-    looped = [name for name in domain.ranges if name != index]
-    drawn_points: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
-    for values in itertools.product(range(results), *(domain.ranges[name] for name in looped)):
-        at = dict(zip([index, *looped], values, strict=True))
-        valid = all(0 <= _evaluate(expression, at) < limit for expression, limit in domain.limits)
-        drawn_points[valid].append((_evaluate(read.indices[0], at), at[index]))
-    shown = set(drawn_points[False]) - set(drawn_points[True])
-    last = max(x for x, _ in [*drawn_points[True], *shown])
-    with figure(7.5, 0.22 * results + 1.2) as (drawn, axes):
-        looks = ((drawn_points[True], BLUE, "s", "valid point"), (sorted(shown), GREY, "x", "left out"))
-        for places, color, marker, label in looks:
-            axes.plot(*np.reshape(places, (-1, 2)).T, marker, color=color, ms=7, label=label)
-        axes.axvline(size - 0.5, color="black", lw=1, ls="--")
-        xlabel = f"element of {tensor}: {read.indices[0]} (it has {size}; the dashed line is its end)"
-        axes.set(xlabel=xlabel, ylabel=f"{index}, the result")
-        axes.set(title=domain.statement.text, xticks=range(0, last + 1, 1 if last < 20 else 2))
-        axes.set(yticks=range(results), ylim=(results - 0.5, -0.5))
-        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-    texts = []
-    for row in range(results):
-        elements = ", ".join(str(x) for x, y in drawn_points[True] if y == row)
-        texts.append(f"{index} = {row}: {elements or 'none'}")
-    show(drawn, f"{domain.statement.text} Elements of {tensor} that each result reads. {'; '.join(texts)}.")
-
-
-def _evaluate(expression: Affine, at: dict[str, int]) -> int:
-    """Return the value of an index expression where its indices have the values `at`."""
-    return int(expression.constant + sum(n * at[name] for name, n in expression.terms.items()))
+    return records.add_column(Table(rows, headers, (below,)), LESSON)
 
 
 def list_blocks(hlo: str) -> str:

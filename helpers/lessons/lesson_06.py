@@ -211,6 +211,13 @@ def judge_wrap(source: str, name: str) -> tuple[str, str]:
         except NotImplementedError as error:  # of an operation that the backend lacks
             message = " ".join(re.sub(r"\x1b\[\d*m", "", str(error)).split())  # Keras prints in bold
             raise checks.NotYet(f"{name} stopped with NotImplementedError: {message[:150]}") from None
+        except Exception as error:
+            if not prepare or isinstance(error, checks.NotYet):
+                raise
+            raise checks.NotYet(
+                f"{name} works with numbers, but stopped with {type(error).__name__} while it was traced. Then x is a "
+                "stand-in that has a shape and a type, and no numbers: use keras.ops, not NumPy."
+            ) from None
         actual = None if found is None else keras.ops.convert_to_numpy(found)
         if actual is not None and actual.dtype != x.dtype:
             raise checks.NotYet(f"{name} of {x.dtype} returned {actual.dtype}; expected the type of x.")
@@ -218,6 +225,8 @@ def judge_wrap(source: str, name: str) -> tuple[str, str]:
 
     def traced_wrap(x: np.ndarray, border: int) -> np.ndarray | None:
         return wrap(x, border, trace)
+
+    traced_wrap.__name__ = f"{name}, traced, of "
 
     def right(x: np.ndarray, border: int) -> np.ndarray:
         sides = [(0, 0)] * x.ndim
@@ -346,7 +355,8 @@ def draw_growth(trained: Mapping[str, Mapping], title: str) -> None:
     apart, steps = np.ptp(losses, axis=0), np.arange(1, losses.shape[1] + 1)
     with figure(7.5, 4.2, title, nrows=2, sharex=True) as (drawn, (above, below)):
         seen = apart > 0  # a logarithm has no place for equal losses
-        above.plot(steps[seen], apart[seen], "o", color=ORANGE, markersize=3)
+        above.plot(steps[seen], apart[seen], "o", color=ORANGE, markersize=3, label=", ".join(trained))
+        above.legend(loc="upper left")
         above.set(ylabel="losses apart by", yscale="log")
         below.bar(steps, switched, color=BLUE, width=1)
         below.set(xlabel="training step", ylabel="ReLUs that differ")

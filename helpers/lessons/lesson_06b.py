@@ -81,7 +81,7 @@ def judge_chains(sources: Sequence[str]) -> str:
             kernel_checks.judge_accesses(kernel)
         except checks.NotYet as error:
             raise checks.NotYet(f"for the steps {steps} {error}") from None
-    return f"{len(_CHAINS)} chains, each read and written once; of the last {tried}"
+    return f"{len(_CHAINS)} chains, each read and written once; the last: {tried}"
 
 
 def time_fusion(count: int) -> tuple[float, Table]:
@@ -185,25 +185,26 @@ def check_rise(learner: Callable[..., tuple[np.ndarray, np.ndarray]]) -> Iterato
     """Judge exercise 3 of lesson 06b: how far the largest of four rises, and how far a rule predicts that it does."""
 
     def cases(rng: np.random.Generator) -> Iterator[tuple]:
-        yield to_first, np.array([[1.0, 1, 0, 1]]), 0.25
+        yield to_first, np.array([[1.0, 1, 0, 1]]), np.full((1, 4), 0.25)
+        yield to_first, np.array([[0.5, 0.25, 0, 0]]), np.array([[0, 0.5, 0, 0]])  # another value becomes the largest
         for rule in (to_first, to_all, to_shares, _to_nobody):
-            yield rule, rng.integers(-2, 3, (6, 4)) / 4, float(rng.choice([0.5, 0.125]))
+            yield rule, rng.integers(-2, 3, (6, 4)) / 4, rng.integers(-3, 4, (6, 4)) / 4
 
     yield checks.judge_function(learner, rise, cases)
 
 
-def rise(rule: Share, values: np.ndarray, h: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return how far the largest of each row rises if all values rise by h, and how far a rule predicts that it does.
+def rise(rule: Share, values: np.ndarray, moves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return how far the largest of each row rises if its values move, and how far a rule predicts that it does.
 
     Exercise 3 of lesson 06b writes this function.
 
     Args:
         rule: what each of four values gets of a gradient.
         values: of shape (n, 4).
-        h: a small number.
+        moves: of the same shape, what is added to each value.
     """
-    real = (values + h).max(axis=1) - values.max(axis=1)
-    return real, rule(values, np.ones(len(values))).sum(axis=1) * h
+    real = (values + moves).max(axis=1) - values.max(axis=1)
+    return real, (rule(values, np.ones(len(values))) * moves).sum(axis=1)
 
 
 def to_first(values: np.ndarray, gradient: np.ndarray) -> np.ndarray:
@@ -339,7 +340,7 @@ def make_tinygrad_variables() -> dict[str, str | None]:
     import pyopencl
 
     loader = next((str(file) for file in sorted(Path(pyopencl.__file__).parent.glob(".libs/libOpenCL*.so*"))), None)
-    return {"DEV": "CL", "TRAINING": "1", "CACHELEVEL": "0", "OPENCL_PATH": loader, "DEBUG": "4", "NO_COLOR": "1"}
+    return {"DEV": "CL", "CACHELEVEL": "0", "OPENCL_PATH": loader, "DEBUG": "4", "NO_COLOR": "1"}
 
 
 def explain_missing_tinygrad() -> str | None:

@@ -252,7 +252,7 @@ def run_worker(
         dies_at: the step in which worker 1 is killed, from 0; None for never.
 
     Returns:
-        For each step when it began, had computed, and had new weights: seconds of the computer's clock.
+        For each step when it began, had computed, and had an answer: seconds of the computer's clock.
     """
     first, end = share(BATCH, peers.rank, 2)
     notes = []
@@ -268,9 +268,9 @@ def run_worker(
         computed = time.time()
         peers.send(2, mine)
         weights = peers.receive(2)
+        notes.append((began, computed, time.time()))
         if not len(weights):
             break
-        notes.append((began, computed, time.time()))
     return notes
 
 

@@ -34,17 +34,18 @@ def measure_step_parts(results: Sequence[Notes]) -> dict[str, float]:
 
 
 def draw_steps(trainings: Mapping[str, Sequence[Notes]], title: str) -> None:
-    """Draw when each worker computed, in the middle of each training; between its boxes it waits or exchanges.
+    """Draw when each worker computed, for five steps of the slowest one; between its boxes it waits or exchanges.
 
     Args:
         trainings: for each training's name the notes of its workers.
         title: the message of the figure.
     """
-    longest = max(np.diff([note[BEGAN] for note in notes]).max() for workers in trainings.values() for notes in workers)
+    steps = [np.array(notes) for workers in trainings.values() for notes in workers]
+    longest = max(float(np.median(notes[:, EXCHANGED] - notes[:, BEGAN])) for notes in steps)
     shown = {}
     for name, workers in trainings.items():
         begin = max(notes[min(WARM, len(notes) - 1)][BEGAN] for notes in workers)
-        shown[name] = _cut(workers, begin, begin + 3 * longest)
+        shown[name] = _cut(workers, begin, begin + 5 * longest)
     plots.draw_timeline(shown, title)
 
 

@@ -50,7 +50,7 @@ def launch(
         group: how many of them are in a work-group.
         arguments: of the kernel; an array becomes a buffer that holds it.
         early: whether the result is looked at before it can be there.
-        seconds: how long the kernel may run; None waits for ever.
+        seconds: how long the kernel may run; None waits forever.
 
     Returns:
         What the last array holds afterwards.

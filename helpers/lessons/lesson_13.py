@@ -1,7 +1,4 @@
-"""Serve lesson 13, Break training on purpose: the checks of its exercises and the faulty training runs.
-
-Lesson 13b, Break an installation, uses its way to judge a cause.
-"""
+"""Serve lesson 13, Break training on purpose: the checks of its exercises and the faulty training runs."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import copy
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,50 +19,37 @@ if TYPE_CHECKING:
 # ------------------------------------------------------------------------------------ which of many causes is it?
 
 
-class Broken(Protocol):
-    """A thing with one fault, which knows the fault's name."""
-
-    @property
-    def cause(self) -> str: ...  # noqa: D102 (the class says it)
-
-
-Thing = TypeVar("Thing", bound=Broken)
-
-
 @dataclass(frozen=True)
-class Suspect(Generic[Thing]):
+class Suspect:
     """A possible cause of a failure."""
 
     symptom: str  # experiments distinguish the suspects with the same symptom
     experiment: str  # as a learner writes it
-    proves: Callable[[Thing, object], bool]  # whether the experiment prints this value for this broken thing
+    proves: Callable[[Training, object], bool]  # whether the experiment prints this value for this training run
 
 
-def judge_cause(
-    suspects: Mapping[str, Suspect[Thing]], letter: str, broken: Thing, cause: object, printed: object
-) -> None:
-    """Judge what a learner says of one broken thing.
+def judge_cause(letter: str, broken: Training, cause: object, printed: object) -> None:
+    """Judge what a learner says of one training run.
 
     Args:
-        suspects: by the names of their causes.
-        letter: of the broken thing.
-        broken: has one of these causes.
+        letter: of the training run.
+        broken: has a fault, one of SUSPECTS.
         cause: what the learner takes for its cause.
         printed: what the experiment for this cause printed, as the learner says.
 
     Raises:
         NotYet: the cause or the experiment's output is wrong.
     """
-    names = {name.lower(): name for name in suspects}
+    names = {name.lower(): name for name in SUSPECTS}
     name = names.get(" ".join(str(cause).partition("(")[0].lower().split()))
     if name is None:
-        raise NotYet(f"{letter}: the cause {cause!r} is not in the list: {', '.join(suspects)}.")
-    if suspects[name].symptom != suspects[broken.cause].symptom:
-        raise NotYet(f"{letter}: {name!r} has another symptom: {suspects[name].symptom}.")
-    experiment = suspects[name].experiment
+        raise NotYet(f"{letter}: the cause {cause!r} is not in the list: {', '.join(SUSPECTS)}.")
+    if SUSPECTS[name].symptom != SUSPECTS[broken.cause].symptom:
+        raise NotYet(f"{letter}: {name!r} has another symptom: {SUSPECTS[name].symptom}.")
+    experiment = SUSPECTS[name].experiment
     if name != broken.cause:
         raise NotYet(f"{letter}: {name!r} is not its cause. Run {experiment}, look at the table.")
-    if not suspects[name].proves(broken, printed):
+    if not SUSPECTS[name].proves(broken, printed):
         raise NotYet(f"{letter}: the cause is right. Write beside it what {experiment} prints; came {printed!r}.")
 
 
@@ -366,7 +350,7 @@ def _prints(experiment: Callable[[Training], float]) -> Callable[[Training, obje
 
 
 ABOVE, HIGH = "its last losses lie above guessing", "its last losses lie between 1 and guessing"
-SUSPECTS: dict[str, Suspect[Training]] = {
+SUSPECTS = {
     "raw pixels": Suspect(ABOVE, "run.x.max()", _prints(lambda run: run.x.max())),
     "gradients add up": Suspect(ABOVE, "run.growth()", _prints(lambda run: run.growth())),
     "rate too high": Suspect(ABOVE, "run.end(rate=0.1)", _prints(lambda run: run.end(rate=0.1))),
@@ -381,5 +365,4 @@ SUSPECTS: dict[str, Suspect[Training]] = {
 @checks.print_verdict
 def check_diagnosis(diagnosis: Mapping[str, Sequence], x: np.ndarray, y: np.ndarray) -> Iterator[str]:
     """Judge exercise 4 of lesson 13: of each training run the cause, and what the experiment for it printed."""
-    parts, judge = ("cause", "number"), functools.partial(judge_cause, SUSPECTS)
-    yield checks.judge_diagnosis(diagnosis, make_trainings(x, y), parts, "trainings", judge)
+    yield checks.judge_diagnosis(diagnosis, make_trainings(x, y), ("cause", "number"), "trainings", judge_cause)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import os
+import random
 import re
 import shutil
 import sys
 import tempfile
 import venv
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +20,6 @@ from helpers import ROOT
 from helpers.devices.host import package_owners
 from helpers.judge import checks
 from helpers.judge.checks import NotDone, NotYet
-from helpers.lessons.lesson_13 import Suspect, judge_cause
 from helpers.running import processes
 from helpers.setup.tools import python_in
 
@@ -30,7 +28,6 @@ from helpers.setup.tools import python_in
 class Scratch:
     """A real environment, which `with` makes and removes; pip finds an imitation of tensorflow and tensorflow-cpu."""
 
-    cause: str = ""  # the fault's name
     unpacked: Sequence[str] = ()  # packages that are installed, one over the other
     deleted: str = ""  # a pattern of the files that then disappear from them
     hidden_by: str = ""  # a file beside the programs, which hides a package
@@ -72,7 +69,7 @@ class Scratch:
         """
         words = re.sub(r"^[!%]?\s*(?:(?:python3?|py)\s+-m\s+)?pip3?\s+", "", command.strip()).split()
         settings = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.folder), "PIP_YES": "1"}
-        settings |= {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_CONFIG_FILE": os.devnull}
+        settings |= {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_CONFIG_FILE": os.devnull, "PIP_NO_COLOR": "1"}
         pip = [sys.executable, "-m", "pip", "--python", self.interpreter, *words]
         done = processes.run_command(pip, 60, {**os.environ, **settings}, self.work)
         lines = (done.stdout if done.status == 0 else done.stderr).strip().splitlines()
@@ -118,21 +115,38 @@ def capture_message(code: str, variables: Mapping[str, str] | None = None) -> st
 
 # ------------------------------------------------------------------------------------------------------ its exercises
 
-PLACES = ("your own line", "a file of data", "a library of the system", "the package", "a variable")
+PLACES = ("your own line", "a file of data", "a shared library", "the package", "a variable")
 
 
-class Reading(NamedTuple):
+@dataclass(frozen=True)
+class Reading:
     """How a message of exercise 1 is read."""
 
     line: int  # that names the fault to be fixed first, counted from 1
     place: str  # where to fix it, one of PLACES
     ask: str  # the question for a learner who names another line
+    answers: Mapping[str, str] = field(default_factory=dict)  # to other places: what a change there would do
 
 
 READINGS = {
-    "A": Reading(4, "a library of the system", "What went wrong first, above the line that joins two tracebacks?"),
-    "B": Reading(6, "a file of data", "What went wrong first, before the program tried to report it?"),
-    "C": Reading(6, "the package", "Which line says what is wrong, and not where?"),
+    "A": Reading(
+        4,
+        "a shared library",
+        "What went wrong first, above the line that joins two tracebacks?",
+        {"the package": "Another build may need another library, but which file does this line miss?"},
+    ),
+    "B": Reading(
+        6,
+        "a file of data",
+        "What went wrong first, before the program tried to report it?",
+        {"your own line": "Line 14 has a fault, too, but without that fault the file would still be missing."},
+    ),
+    "C": Reading(
+        6,
+        "the package",
+        "Which line says what is wrong, and not where?",
+        {"your own line": "Without `cuda` the message would go, and the GPU would go unused."},
+    ),
     "D": Reading(8, "your own line", "Which line says what is wrong? A library may add advice below it."),
 }
 
@@ -155,13 +169,14 @@ def check_reading(reading: object) -> Iterator[str]:
     """Judge exercise 1 of lesson 13b: of each message the line of the first fault, and where to fix it."""
 
     def judge(letter: str, right: Reading, line: object, place: object) -> None:
-        if not isinstance(line, int | np.integer) or line != right.line:
+        if str(line).strip() != str(right.line):
             raise NotYet(f"{letter}: the first fault is not in line {line!r}. {right.ask}")
         named = " ".join(str(place).lower().split())
         if named not in PLACES:
             raise NotYet(f"{letter}: {place!r} is none of the places: {', '.join(map(repr, PLACES))}.")
         if named != right.place:
-            raise NotYet(f"{letter}: the line is right. {place!r} would not change what it says: read it once more.")
+            why = right.answers.get(named, f"What would you change in {place!r}? Read the line once more.")
+            raise NotYet(f"{letter}: the line is right, the place is not. {why}")
 
     yield checks.judge_diagnosis(reading, READINGS, ("line", "place"), "messages", judge)
 
@@ -186,39 +201,42 @@ def check_commands(commands: Sequence[str]) -> Iterator[str]:
 
 
 STATE = "import tensorflow as tf; print(tf.__version__, tf.flavor, tf.ones(2), tf.gpus())"
-ATTRIBUTE, MODULE, GPU = "`has no attribute`", "`No module named`", "no GPU, and no error"
-NOTHING = r"(?i)\A(nothing|none|\[\]|package\s+version[\s-]*)?\Z"  # an empty list of packages, or its heading
-SUSPECTS: dict[str, Suspect[Scratch]] = {
-    "a file of yours": Suspect(ATTRIBUTE, "tensorflow.__file__", lambda env, printed: "tensorflow.py" in str(printed)),
-    "two flavors": Suspect(ATTRIBUTE, "tensorflow.__file__", lambda env, printed: _matches("[Nn]one|namesp", printed)),
-    "another version": Suspect(ATTRIBUTE, "tensorflow.__version__", lambda env, printed: True),
-    "not installed here": Suspect(MODULE, "pip list", lambda env, printed: _matches(NOTHING, printed)),
-    "files gone": Suspect(MODULE, "pip list", lambda env, printed: "2.21" in str(printed)),
-    "a variable": Suspect(GPU, "os.environ.get(...)", lambda env, printed: str(printed).strip() == "-1"),
-    "the build for CPUs": Suspect(GPU, "tensorflow.flavor", lambda env, printed: "cpu" in str(printed).lower()),
+FILE = "import tensorflow; print(tensorflow.__file__)"
+FLAVOR = "import tensorflow; print(tensorflow.flavor)"
+VARIABLE = "import os; print(os.environ.get('CUDA_VISIBLE_DEVICES'))"
+INSTALLATIONS: dict[str, tuple[str, str, Scratch]] = {  # by letter: the cause, the experiment, the environment
+    "A": ("two flavors", FILE, Scratch(["tensorflow"], deleted="tensorflow/*.py")),
+    "B": ("a variable", VARIABLE, Scratch(["tensorflow"], devices="-1")),
+    "C": ("not installed here", "list", Scratch()),
+    "D": ("a file of yours", FILE, Scratch(["tensorflow"], hidden_by="tensorflow.py")),
+    "E": ("files gone", "list", Scratch(["tensorflow"], deleted="tensorflow")),
+    "F": ("the build for CPUs", FLAVOR, Scratch(["tensorflow-cpu"])),
 }
-
-
-def _matches(pattern: str, printed: object) -> bool:
-    """Return whether a text has the pattern in it."""
-    return re.search(pattern, str(printed).strip()) is not None
 
 
 def make_installation(letter: str) -> Scratch:
     """Return the environment of exercise 3 with this letter, to be entered by `with`."""
-    return {
-        "A": Scratch("two flavors", ["tensorflow"], deleted="tensorflow/*.py"),
-        "B": Scratch("a variable", ["tensorflow"], devices="-1"),
-        "C": Scratch("not installed here"),
-        "D": Scratch("a file of yours", ["tensorflow"], hidden_by="tensorflow.py"),
-        "E": Scratch("files gone", ["tensorflow"], deleted="tensorflow"),
-        "F": Scratch("the build for CPUs", ["tensorflow-cpu"]),
-    }[letter.strip().upper()]
+    return replace(INSTALLATIONS[letter.strip().upper()][2])
 
 
 @checks.print_verdict
-def check_installations(diagnosis: Mapping[str, Sequence]) -> Iterator[str]:
-    """Judge exercise 3 of lesson 13b: of each installation the cause, and what the experiment for it printed."""
-    every = {letter: make_installation(letter) for letter in "ABCDEF"}
-    judge = functools.partial(judge_cause, SUSPECTS)
-    yield checks.judge_diagnosis(diagnosis, every, ("cause", "what was printed"), "installations", judge)
+def check_diagnose(learner: Callable[[Scratch], str]) -> Iterator[str]:
+    """Judge exercise 3 of lesson 13b: a function that returns the cause of an installation's failure."""
+    causes = [cause for cause, _, _ in INSTALLATIONS.values()]
+    for letter in random.sample(sorted(INSTALLATIONS), len(INSTALLATIONS)):
+        cause, experiment, _ = INSTALLATIONS[letter]
+        with make_installation(letter) as env:
+            named = checks.answer(learner, env, who=f"for {letter} diagnose")
+            if isinstance(named, str) and named == cause:
+                continue
+            if not isinstance(named, str) or named not in causes:
+                raise NotYet(
+                    f"for {letter} diagnose returned {named!r}. That is none of {', '.join(map(repr, causes))}."
+                )
+            printed = (env.pip("list") if experiment == "list" else env.python(experiment)).splitlines()[-1:]
+            what = "pip list" if experiment == "list" else experiment.partition("; ")[2]
+            raise NotYet(
+                f"for {letter} diagnose returned {named!r}. There a program prints {env.python(STATE)!r}, "
+                f"and `{what}` prints {' '.join(printed) or 'nothing'}."
+            )
+    yield f"{len(INSTALLATIONS)} installations"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -90,19 +89,6 @@ DEPTH = re.compile(r"#define[ \t]+D[ \t]+(\d+)")
 TRACED = (2, 5, 4)  # heads, n and d of the launch whose accesses are counted: 128 of a work-item are listed
 LONG = 20_000  # keys for a few queries: no row of scores of that length fits into a work-item's own memory
 
-own: dict[str, Any] = {}  # the learner's answers that the checks called right, by name
-
-
-def choose(name: str) -> Any:  # noqa: ANN401
-    """Return the learner's answer if its check called it right, otherwise the lesson's solution, and print which.
-
-    Args:
-        name: `one_pass`, `attention` or `moved`.
-    """
-    solutions = {"one_pass": ONE_PASS, "attention": ATTENTION, "moved": compute_moved}
-    print(f"{name}: {'yours' if name in own else 'the solution of the lesson'}")
-    return own.get(name, solutions[name])
-
 
 def set_depth(source: str, depth: int) -> str:
     """Return a kernel with another D; unchanged if it has no line `#define D` with a number."""
@@ -132,9 +118,7 @@ def _list_scores(rng: np.random.Generator) -> Iterator[tuple[np.ndarray]]:
 @checks.print_verdict
 def check_one_pass(source: str) -> Iterator[str]:
     """Exercise 2: the largest and the sum of a row of scores, in one pass."""
-    tried = checks.judge_in_subprocess(judge_one_pass, source=source)
-    own["one_pass"] = source
-    yield tried
+    yield checks.keep_right("one_pass", source, checks.judge_in_subprocess(judge_one_pass, source=source))
 
 
 def judge_one_pass(source: str) -> str:
@@ -196,9 +180,7 @@ def _count_reads(traced: Trace) -> dict[str, int]:
 @checks.print_verdict
 def check_attention(source: str) -> Iterator[str]:
     """Exercise 3: attention without a row of scores in memory, causal or not."""
-    tried = checks.judge_in_subprocess(judge_attention, source=source)
-    own["attention"] = source
-    yield tried
+    yield checks.keep_right("attention", source, checks.judge_in_subprocess(judge_attention, source=source))
 
 
 def judge_attention(source: str) -> str:
@@ -273,8 +255,7 @@ def check_moved(learner: Callable[[int, int], tuple[int, int]]) -> Iterator[str]
     tried = checks.judge_function(
         learner, compute_moved, lambda rng: [(1, 1), (49, 16), (1_024, 16), *rng.integers(2, 5_000, (5, 2)).tolist()]
     )
-    own["moved"] = learner
-    yield tried
+    yield checks.keep_right("moved", learner, tried)
 
 
 # ---------------------------------------------------------------------------------------------- counted and drawn

@@ -42,7 +42,7 @@ def read_figures(article: str | None = None) -> list[Figure]:
 
 
 class DataSheet(NamedTuple):
-    """What a maker promises of a GPU."""
+    """What a vendor promises of a GPU."""
 
     device: str  # words of the name that OpenCL gives it
     gflops: float  # float32 without matrix units, in GFLOP/s

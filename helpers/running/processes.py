@@ -45,9 +45,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from helpers import ROOT
-from helpers.errors import WorkshopError, show_one_line
+from helpers.errors import WorkshopError
 from helpers.measure.tables import SideBySide
-from helpers.running.worker import PlainUnpickler, Script, explain_not_plain
+from helpers.running.interrupts import finish_despite_interrupts
+from helpers.running.worker import PlainUnpickler, Script, explain_not_plain, name_script, read_script
 
 KEPT_BYTES = 100_000  # of each stream are kept from its beginning, and as many from its end
 SHOWN_LINES = 8  # of each stream in a message
@@ -220,41 +221,9 @@ def run(
     # Another environment gets the helpers, and none of the packages of this one.
     changes: dict[str, str | None] = {"PYTHONPATH": str(ROOT)} if python else {}
     changes |= variables or {}
-    script = _name_script(function) if isinstance(function, str) else _read_script(function)
+    script = name_script(function) if isinstance(function, str) else read_script(function)
     job = _Job(script, processes, seconds, changes, check, python or sys.executable, arguments or {})
-    return _finish_despite_interrupts(job.run)
-
-
-def _finish_despite_interrupts(work: Callable[[threading.Event], Run]) -> Run:
-    """Call `work` in a thread, which no Ctrl-C stops halfway through starting or ending the processes.
-
-    Args:
-        work: gets an event. At Ctrl-C the event is set, `work` has to return soon, and KeyboardInterrupt is raised.
-    """
-    from concurrent.futures import Future, ThreadPoolExecutor, wait
-
-    stop = threading.Event()
-    made: Future[Run] | None = None
-    with ThreadPoolExecutor(1) as pool:
-        try:
-            made = pool.submit(work, stop)
-            while not made.done():
-                wait([made], 0.5)  # on Windows one without an end would not see Ctrl-C
-            return made.result()
-        except KeyboardInterrupt as error:
-            # Pressed again, at whatever line, it still waits for the clean-up. The pool's own wait is no help: a join
-            # that is interrupted takes its thread for dead, and Python ends beside it: cpython issue 90882.
-            while True:
-                try:
-                    stop.set()
-                    wait([made] if made else [])
-                    break
-                except KeyboardInterrupt:
-                    continue
-            show_one_line(
-                error, "Interrupted: what this cell had started has ended, too. Run the cell again when you like."
-            )
-            raise
+    return finish_despite_interrupts(job.run)
 
 
 @dataclass(frozen=True)
@@ -305,34 +274,6 @@ class _Job:
                     str(error),
                     "Pass numbers, text, lists and NumPy arrays, and build the rest inside the function.",
                 ) from None
-
-
-def _name_script(place: str) -> Script:
-    """Return the function that "module:function" names, for a process that imports it."""
-    module, colon, name = place.partition(":")
-    if not colon:
-        raise ValueError(f'{place!r} names no function; write "module:function"')
-    return Script(name, "", module)
-
-
-def _read_script(function: Callable[..., Any]) -> Script:
-    """Return a function with its source, dedented."""
-    import inspect
-    import textwrap
-
-    name = getattr(function, "__name__", repr(function))
-    try:
-        source = textwrap.dedent(inspect.getsource(function))
-    except (OSError, TypeError):
-        source = ""
-    if not source.startswith(("def ", "@")):
-        raise WorkshopError(
-            f"The source of {name} cannot be found.",
-            "The fresh process gets the source of a function written with def, not of one typed into python -c, or in "
-            "a cell with a magic such as %%time.",
-            "Define it in a cell of its own, or in a file.",
-        )
-    return Script(name, source)
 
 
 def _free_addresses(number: int) -> list[str]:

@@ -55,6 +55,34 @@ class Script:
         return getattr(module, self.name)
 
 
+def name_script(place: str) -> Script:
+    """Return the function that "module:function" names, for a process that imports it."""
+    module, colon, name = place.partition(":")
+    if not colon:
+        raise ValueError(f'{place!r} names no function; write "module:function"')
+    return Script(name, "", module)
+
+
+def read_script(function: Callable[..., Any]) -> Script:
+    """Return a function with its source, dedented."""
+    import inspect
+    import textwrap
+
+    name = getattr(function, "__name__", repr(function))
+    try:
+        source = textwrap.dedent(inspect.getsource(function))
+    except (OSError, TypeError):
+        source = ""
+    if not source.startswith(("def ", "@")):
+        raise WorkshopError(
+            f"The source of {name} cannot be found.",
+            "The fresh process gets the source of a function written with def, not of one typed into python -c, or in "
+            "a cell with a magic such as %%time.",
+            "Define it in a cell of its own, or in a file.",
+        )
+    return Script(name, source)
+
+
 def explain_not_plain(what: str, error: Exception) -> str:
     """Say for a learner that an argument or a result is no plain data, and what is."""
     return f'{what} is not plain data: {error}\nPlain data are such as float(x), or numpy.asarray(x, "float32").'

@@ -50,10 +50,11 @@ def check(family: str) -> None:
             "Install Python 3.12 from python.org, open a new terminal, delete .venv, then repeat with that Python.",
         )
     if family == "rocm":
+        page = f"docs/amd-{'windows' if system == 'Windows' else 'linux'}.md"
         raise WorkshopError(
             "This command installs nothing for AMD GPUs.",
-            "AMD's packages come from AMD's own index, for Linux and Python 3.12, and each GPU needs different ones.",
-            "See docs/amd-linux.md for the commands, and for the GPUs that they support.",
+            "AMD's packages come from AMD's own index, and each GPU needs different ones.",
+            f"See {page} for the commands, and for the GPUs that they support.",
         )
     if family == "cuda" and system != "Linux":
         raise WorkshopError(

@@ -23,7 +23,7 @@ from helpers.tile.blocks import WIDEST, Block, Tiles, choose_tile, default_tile
 from helpers.tile.function import Function, Stages, measure_functions
 from helpers.tile.kernels import Code, emit
 from helpers.tile.loops import Flat, flatten
-from helpers.tile.ranges import Ranges, infer, narrow
+from helpers.tile.ranges import Ranges, infer
 from helpers.tile.syntax import Program, TileError, parse
 
 __all__ = [
@@ -43,6 +43,5 @@ __all__ = [
     "flatten",
     "infer",
     "measure_functions",
-    "narrow",
     "parse",
 ]

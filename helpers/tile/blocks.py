@@ -24,7 +24,7 @@ class Block:
     """The elements of a result that one work-item computes and keeps in its registers.
 
     With panels it has rows and columns: an input is copied so that the columns of a block lie side by side in memory.
-    Without, it is a strip of neighbours, or one element.
+    Without, it is a strip of neighbors, or one element.
     """
 
     text: str  # what was chosen and why
@@ -58,8 +58,8 @@ def choose_tile(flat: Flat, device: cl.Device, tile: tuple[int, int] | None = No
     """Choose for each statement the block that a work-item keeps in registers.
 
     A block pays where a value, once loaded, serves several elements: one input must run along an output index that the
-    other does not have, and the other way round. Elsewhere a work-item of a CPU computes a strip of neighbours, if they
-    are neighbours in the inputs too, and in all other cases, and on a GPU, one element.
+    other does not have, and the other way round. Elsewhere a work-item of a CPU computes a strip of neighbors, if they
+    are neighbors in the inputs too, and in all other cases, and on a GPU, one element.
 
     Args:
         flat: what `flatten` returned.
@@ -109,7 +109,7 @@ def _choose_block(nest: Nest, number: int, rows: int, columns: int, fit: bool) -
         return "its points are too irregular"
 
     def preference(candidate: tuple[Place, Place, str, str]) -> tuple:
-        """Neighbours along the columns; many rows, half as good if guarded, and close together in memory."""
+        """Neighbors along the columns; many rows, half as good if guarded, and close together in memory."""
         _, other, row, column = candidate
         filled = min(nest.outputs[row], rows) / (2 if nest.has_guard(row) else 1)
         return nest.output.offset.terms[column] == 1, filled, -abs(other.offset.terms.get(row, 0))

@@ -79,7 +79,7 @@ class Array:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """How many elements lie between neighbours, for each dimension; the last one is contiguous."""
+        """How many elements lie between neighbors, for each dimension; the last one is contiguous."""
         return tuple(math.prod(self.shape[d + 1 :]) for d in range(len(self.shape)))
 
     def __str__(self) -> str:

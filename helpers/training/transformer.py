@@ -6,7 +6,6 @@ made by `python -m helpers.training.transformer`, which makes them anew.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +31,7 @@ DEPTH = WIDTH // HEADS  # numbers of a query, a key and a value
 EPSILON = 1e-5  # what a normalization adds to the variance
 STORED = ROOT / "data" / "reader.npz"  # weights as float16, and on how many test images they are right
 BATCH, RATE = 64, 2e-3  # images of a step; of the optimizer Adam, falling to 0 as a cosine
+EPOCHS = 6  # in which the stored weights were made
 
 
 def cut(images: np.ndarray) -> np.ndarray:
@@ -57,14 +57,26 @@ def build() -> keras.Model:
         bias_initializer=initializers.RandomNormal(stddev=0.3),
         name="pieces",
     )(pieces)
+    return Model(pieces, layers.Dense(10, name="digits")(layers.GlobalAveragePooling1D()(add_layers(x, HIDDEN))))
+
+
+def add_layers(x: keras.KerasTensor, hidden: int, is_causal: bool = False) -> keras.KerasTensor:
+    """Return rows of numbers after LAYERS layers of attention and a last normalization.
+
+    Args:
+        x: rows, of shape (m, 49, 64).
+        hidden: numbers between the two dense layers after each attention.
+        is_causal: whether row i sees the rows 0 to i alone.
+    """
+    from keras import layers
+
     for number in range(LAYERS):
-        x = layers.add([x, _attend(_normalize_by_keras(x, f"layer{number}_before"), f"layer{number}_")])
-        hidden = layers.Dense(HIDDEN, activation="relu", name=f"layer{number}_hidden")(
+        x = layers.add([x, _attend(_normalize_by_keras(x, f"layer{number}_before"), f"layer{number}_", is_causal)])
+        between = layers.Dense(hidden, activation="relu", name=f"layer{number}_hidden")(
             _normalize_by_keras(x, f"layer{number}_between")
         )
-        x = layers.add([x, layers.Dense(WIDTH, name=f"layer{number}_back")(hidden)])
-    x = layers.GlobalAveragePooling1D()(_normalize_by_keras(x, "after"))
-    return Model(pieces, layers.Dense(10, name="digits")(x))
+        x = layers.add([x, layers.Dense(WIDTH, name=f"layer{number}_back")(between)])
+    return _normalize_by_keras(x, "after")
 
 
 def _normalize_by_keras(x: keras.KerasTensor, name: str) -> keras.KerasTensor:
@@ -73,8 +85,8 @@ def _normalize_by_keras(x: keras.KerasTensor, name: str) -> keras.KerasTensor:
     return layers.LayerNormalization(epsilon=EPSILON, name=name)(x)
 
 
-def _attend(x: keras.KerasTensor, name: str) -> keras.KerasTensor:
-    """Return what every piece gathers from all pieces, in HEADS heads side by side."""
+def _attend(x: keras.KerasTensor, name: str, is_causal: bool) -> keras.KerasTensor:
+    """Return what every piece gathers from all pieces, or from those up to itself, in HEADS heads side by side."""
     from keras import layers, ops
 
     query, key, value = (
@@ -82,6 +94,8 @@ def _attend(x: keras.KerasTensor, name: str) -> keras.KerasTensor:
         for part in ("query", "key", "value")
     )
     scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))) / DEPTH**0.5
+    if is_causal:
+        scores = scores + np.triu(np.full((PIECES, PIECES), -1e9, np.float32), 1)
     answers = ops.matmul(ops.softmax(scores), value)
     return layers.EinsumDense("bhnd,hdw->bnw", (PIECES, WIDTH), bias_axes="w", name=name + "mix")(answers)
 
@@ -171,12 +185,23 @@ def compute(weights: Weights, pieces: np.ndarray, attend: Attention) -> np.ndarr
         attend: computes attention for queries, keys and values of shape (m x heads, 49, 16).
     """
     x = pieces @ weights["pieces.kernel"] + weights["pieces.bias"]
+    return apply(compute_layers(weights, x, attend).mean(axis=1), weights, "digits")
+
+
+def compute_layers(weights: Weights, x: np.ndarray, attend: Attention) -> np.ndarray:
+    """Return rows of numbers after all layers and the last normalization, of the shape of x, by NumPy.
+
+    Args:
+        weights: by name.
+        x: rows, float32 of shape (m, 49, 64).
+        attend: computes attention for queries, keys and values of shape (m x heads, 49, 16).
+    """
     for number in range(LAYERS):
         x = x + _mix(weights, f"layer{number}_", attend(*list_heads(weights, x, number)))
         normal = _normalize(x, weights, f"layer{number}_between")
-        hidden = np.maximum(_apply(normal, weights, f"layer{number}_hidden"), 0)
-        x = x + _apply(hidden, weights, f"layer{number}_back")
-    return _apply(_normalize(x, weights, "after").mean(axis=1), weights, "digits")
+        hidden = np.maximum(apply(normal, weights, f"layer{number}_hidden"), 0)
+        x = x + apply(hidden, weights, f"layer{number}_back")
+    return _normalize(x, weights, "after")
 
 
 def list_heads(weights: Weights, x: np.ndarray, number: int) -> list[np.ndarray]:
@@ -202,7 +227,8 @@ def _mix(weights: Weights, layer: str, answers: np.ndarray) -> np.ndarray:
     return rows @ weights[f"{layer}mix.kernel"].reshape(WIDTH, WIDTH) + weights[f"{layer}mix.bias"]
 
 
-def _apply(x: np.ndarray, weights: Weights, layer: str) -> np.ndarray:
+def apply(x: np.ndarray, weights: Weights, layer: str) -> np.ndarray:
+    """Return what a dense layer makes of rows of numbers."""
     return x @ weights[f"{layer}.kernel"] + weights[f"{layer}.bias"]
 
 
@@ -217,24 +243,19 @@ def _normalize(x: np.ndarray, weights: Weights, layer: str) -> np.ndarray:
 
 def main() -> None:
     """Train on MNIST, count the test images that the weights are right on as float16, and store them."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--epochs", type=int, default=6)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, default=STORED)
-    arguments = parser.parse_args()
     print(training.start())
     mnist = data.load_mnist()
     if mnist.name == data.STAND_IN:
         raise WorkshopError("There is no MNIST here.", "The stored weights are those of MNIST.", "See data/README.md.")
-    training.seed(arguments.seed)
+    training.seed(0)
     model = build()
-    train(model, mnist.x_train, mnist.y_train, arguments.epochs)
+    train(model, mnist.x_train, mnist.y_train, EPOCHS)
     kept = {name: array.astype(np.float16) for name, array in read_weights(model).items()}
     write_weights(model, {name: array.astype(np.float32) for name, array in kept.items()})
     digits = model.predict(cut(mnist.x_test), batch_size=500, verbose=0).argmax(1)
     right = int((digits == mnist.y_test).sum())
-    np.savez_compressed(arguments.output, allow_pickle=False, **kept, right=right, images=len(digits))
-    print(f"right on {right:,} of {len(digits):,} test images; {arguments.output.stat().st_size:,} bytes")
+    np.savez_compressed(STORED, allow_pickle=False, **kept, right=right, images=len(digits))
+    print(f"right on {right:,} of {len(digits):,} test images; {STORED.stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":

@@ -190,7 +190,7 @@ function showProducts({ points, worst }, facts) {
 // ------------------------------------------------------------------------------------------------ all
 
 async function start() {
-  for (const name of ["add", "product", "dense"]) find(`${name}-code`).textContent = data.kernels[name].trim();
+  for (const name of ["add", "product", "dense", "writer"]) find(`${name}-code`).textContent = data.kernels[name].trim();
   let gpu;
   try {
     gpu = await findGpu();
@@ -219,6 +219,12 @@ async function start() {
   } catch (error) {
     say("found", `The CPU reads the digits, because the GPU did not work: ${error.message}`, true);
     await openPad(null);
+  }
+  try {
+    await openWriter(gpu);
+  } catch (error) {
+    find("write").hidden = false;
+    say("wrote", `It did not work: ${error.message}`, true);
   }
   try {
     await addVectors(gpu);

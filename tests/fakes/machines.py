@@ -89,11 +89,11 @@ class Machine:
             (self.root / name).unlink()
 
     def cards(self, names):
-        """Graphics cards on the PCI bus: the maker, as "10de", or the maker and the chip, as "10de:1c81"."""
+        """Graphics cards on the PCI bus: the vendor, as "10de", or the vendor and the chip, as "10de:1c81"."""
         for number, name in enumerate(names):
             place = f"sys/bus/pci/devices/0000:0{number}:00.0"
-            maker, _, chip = name.partition(":")
-            self.files({f"{place}/class": "0x030000\n", f"{place}/vendor": f"0x{maker}\n"})
+            vendor, _, chip = name.partition(":")
+            self.files({f"{place}/class": "0x030000\n", f"{place}/vendor": f"0x{vendor}\n"})
             if chip:
                 self.files({f"{place}/device": f"0x{chip}\n"})
 
@@ -174,9 +174,9 @@ class Machine:
         ]
         self.answers["opencl"] = Answer("opencl", "ok", "1.0", tuple(found))
 
-    def drivers(self, makers):
+    def drivers(self, vendors):
         """OpenCL with a driver for the processor by each of these vendors."""
-        found = [Device("opencl", f"{n}:0", "AMD EPYC", "cpu", vendor=maker) for n, maker in enumerate(makers)]
+        found = [Device("opencl", f"{n}:0", "AMD EPYC", "cpu", vendor=vendor) for n, vendor in enumerate(vendors)]
         self.answers["opencl"] = Answer("opencl", "ok", "1.0", tuple(found))
 
     def webgpu(self, adapters):
