@@ -209,10 +209,13 @@ def train(steps: int, every: int, one_step: Callable, save: Callable, newest: Ca
 def _with_deaths(train: Callable[..., Any]) -> Callable[[int, int, list[int]], object]:
     """Return a function that calls `train` until it returns, and kills it after a given number of calls each time.
 
-    A checkpoint of the beginning or of the end is always allowed, and is neither kept nor counted.
+    A checkpoint of the beginning or of the end is always allowed, and is kept but not counted.
     """
 
     def train_killed(steps: int, every: int, deaths: list[int]) -> object:
+        def is_counted(done: int) -> bool:
+            return done != 0 and (done % every == 0 or done != steps)
+
         kept: list[tuple] = []
         computed: list[int] = []
         for calls in [*deaths, 10 * (steps + 1)]:
@@ -228,15 +231,15 @@ def _with_deaths(train: Callable[..., Any]) -> Callable[[int, int, list[int]], o
                 return weights[0] * 1.5 - step, weights[1] + 1
 
             def save(done: int, weights: Sequence[float]) -> None:
-                if done and (done % every == 0 or done != steps):
+                if is_counted(done):
                     live()
-                    kept.append((done, tuple(weights)))
+                kept.append((done, tuple(weights)))
 
             with contextlib.suppress(Died):
                 answer = train(steps, every, one_step, save, lambda: kept[-1] if kept else None)
                 if answer is None or answer is ...:
                     return answer
-                saved = sorted({done for done, _ in kept})
+                saved = sorted({done for done, _ in kept if is_counted(done)})
                 return {"weights": [*answer], "steps computed": computed, "saved after": saved}
         raise checks.NotYet(f"train({steps}, {every}, ...) does not end.")
 
