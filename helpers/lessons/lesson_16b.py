@@ -62,10 +62,7 @@ __kernel void attend_new(__global const float *q, __global const float *k, __glo
 """
 TEMPERATURES = (1.0, 0.5, 2.0)  # of the launches that are judged
 ROUNDS = 64 + 2 * 6  # of loops: over all scores, then up and down a tree of sums
-ALONE = (
-    "64 of them may find the largest score. Then six rounds are enough if every work-item adds in each "
-    "and compares the point with its own word."
-)
+ALONE = "Beside the 64 for the largest score, six are enough if each work-item adds, and looks at its own word."
 HEADS, ROOM, SMALL = 3, 8, 4  # heads, places and D of the launches of `attend_new` that are judged
 PLACES = 6  # of them, one after the other; those of a cache beyond them are never used
 
