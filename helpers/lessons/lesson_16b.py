@@ -14,7 +14,7 @@ from helpers.judge.checks import NotDone, NotYet
 from helpers.judge.trace import Trace
 from helpers.lessons.lesson_16 import DEPTH, set_depth
 from helpers.lessons.lesson_16_faults import CLOSE, compute_attention
-from helpers.training.transformer import LAYERS, WIDTH
+from helpers.training.transformer import LAYERS, PIECES, WIDTH
 from helpers.training.writer import WORDS
 
 CHOOSE = """
@@ -62,6 +62,7 @@ __kernel void attend_new(__global const float *q, __global const float *k, __glo
 """
 TEMPERATURES = (1.0, 0.5, 2.0)  # of the launches that are judged
 ROUNDS = 64 + 2 * 6  # of loops: over all scores, then up and down a tree of sums
+ALONE = "Beside the 64 for the largest score, six are enough if each work-item adds, and looks at its own word."
 HEADS, ROOM, SMALL = 3, 8, 4  # heads, places and D of the launches of `attend_new` that are judged
 PLACES = 6  # of them, one after the other; those of a cache beyond them are never used
 
@@ -111,7 +112,7 @@ def judge_choose(source: str) -> str:
             came = "none" if words[digit] < 0 else f"word {words[digit]}"
             where = f"temperature {temperature:g}, number {chance[digit]:.4f}"
             raise NotYet(f"{where}: expected word {expected[digit]}, came {came}.{_name_fault(cases, chosen)}")
-    kernel_checks.refuse_loops(traced, launch, ROUNDS, "Six rounds are enough if every work-item adds in each.")
+    kernel_checks.refuse_loops(traced, launch, ROUNDS, ALONE)
     return f"{sum(map(len, chosen))} words at {len(cases)} temperatures, no race seen, on {opencl.name(kernel.device)}"
 
 
@@ -300,7 +301,7 @@ def _refuse_wrong_answer(actual: np.ndarray, expected: np.ndarray, launch: str, 
 
 def _judge_long(kernel: opencl.Kernel, rng: np.random.Generator) -> int:
     """Write a cache to its last place with D = 16, and refuse wrong answers; return the number of places."""
-    places, queue = ROOM + 1, kernel.queue
+    places, queue = PIECES, kernel.queue
     rows = rng.normal(size=(3, HEADS, places, 16)).astype(np.float32)
     held = [np.full(HEADS * places * 16, np.nan, np.float32) for _ in range(2)]  # no answer may use what is not written
     kept = [canaries.Guarded(queue, each, canaries.OUTSIDE, 64) for each in held]
@@ -312,7 +313,8 @@ def _judge_long(kernel: opencl.Kernel, rng: np.random.Generator) -> int:
         kernel.kernel(queue, (HEADS,), None, *buffers, np.int32(place), np.int32(places))
         answer = given[3].read()[0].view(np.float32).reshape(HEADS, 16)
         expected = compute_attention(rows[0][:, place : place + 1], *rows[1:, :, : place + 1])[:, 0]
-        _refuse_wrong_answer(answer, expected, f"D = 16, room = {places}, place = {place}", "")
+        before = f" The {place} places before it were right." if place else ""
+        _refuse_wrong_answer(answer, expected, f"D = 16, room = {places}, place = {place}", before)
     if any(each.read()[1] is not None for each in kept):
         raise NotYet("D = 16: the kernel writes outside the cache.")
     return places
