@@ -52,7 +52,7 @@ def test_speed_is_operations_over_time(bench):
     low, high = (2e-9 * 64**3 / seconds for seconds in reversed(bench.runs["naive"].quartiles))
     assert middle == f"{low:.3g} to {high:.3g}"
     assert bench.device in table.below[0] and bench.runs["NumPy"].device in table.below[0]
-    assert recorded == "4,360 GFLOP/s" and "NVIDIA H100" in table.below[1]
+    assert recorded == "3,290 GFLOP/s" and "NVIDIA H100" in table.below[1]
     assert [row[0] for row in bench.tabulate("02", ["NumPy"]).rows] == ["NumPy"]
 
 
@@ -306,7 +306,7 @@ def test_parts_are_measured_and_noted(bench, monkeypatch, tmp_path):
     table = lesson_02_parts.measure_parts(bench, 4, 3)
     labels = ["all parts", "all parts, again", "no loads from A and B"]
     assert [row[0] for row in table.rows] == labels
-    assert all(row[-1] == "not recorded" for row in table.rows)
+    assert [row[-1] for row in table.rows] == ["10.2 ms", "10.2 ms", "8.79 ms"]  # of the H100
     noted = records.read_notes(tmp_path / "notes", "02")
     assert [(note.label, note.unit) for note in noted] == [(label, "s") for label in labels]
 
