@@ -35,7 +35,7 @@ def printed(capsys):
         (lambda launch, queue, repeats: None, "not done yet: no run was timed"),
         (lambda launch, queue, repeats: launch().wait(), "not yet: expected a list of 4 times, came None. Is there a"),
         (lambda launch, queue, repeats: [launch().finish() for _ in range(4)], "not yet: expected 4 numbers"),
-        (lambda launch, queue, repeats: [launch() and 0.08 for _ in range(4)], "not yet: your clock never asked"),
+        (lambda launch, queue, repeats: [launch() and 0.08 for _ in range(4)], "not yet: your clock measures no"),
         (
             lambda launch, queue, repeats: [launch().profile.end],
             "not yet: `event.profile` holds the device's own times",

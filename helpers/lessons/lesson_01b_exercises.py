@@ -47,7 +47,7 @@ def check_clock(clock: Callable[..., Sequence[float]]) -> Iterator[str]:
     if not all(isinstance(duration, int | float | np.number) for duration in seconds):
         raise NotYet(f"expected {repeats} numbers, the seconds of each run; came {checks.short(seconds)}.")
     if not queue.readings:
-        raise NotYet("your clock never asked for the time: `time.perf_counter()` returns it, in seconds.")
+        raise NotYet("your clock measures no time that passes: `time.perf_counter()` returns it, in seconds.")
     hint = "`queue.flush()` hands the commands to the device and waits for none." if queue.flushes else ""
     for number, (actual, (start, end)) in enumerate(zip(seconds, queue.runs[-repeats:], strict=True), 1):
         if not math.isclose(actual, end - start, rel_tol=0.01):
@@ -310,7 +310,7 @@ def check_roof(
         combinations = itertools.product((0.1, 0.7), (1.1, 1.9), (1.1, 1.9), (1.1, 1.9), (0.3, 0.8))
         edges = [(0.5, 2.0, 2.0, 2.0, 0.9), (0.49, 1.5, 1.49, 2.0, 0.9), (0.1, 1.49, 2.0, 2.0, 0.9)]
         edges += [(0.1, 1.5, 1.5, 1.49, 0.5), (0.1, 1.5, 1.5, 1.5, 0.5), (0.1, 2.0, 2.0, 1.0, 0.49)]
-        drawn = np.column_stack([rng.uniform(0, 0.7, 12), rng.uniform(1, 2.2, (12, 3)), rng.uniform(0, 1, 12)])
+        drawn = np.column_stack([rng.uniform(0, 0.7, 12), rng.uniform(1, 2.2, (12, 3)), rng.uniform(0, 1, 12)]).round(2)
         return [(0.1, 2.0, 1.1, 1.9, 0.3), *edges, *combinations, *(tuple(case) for case in drawn.tolist())]
 
     yield "three intensities"
