@@ -61,6 +61,8 @@ def _judge_place(which: str, place: str, places: set[str], expected: str) -> Non
         raise checks.NotYet(f"{which}: no operation of TensorFlow computed it; a device was only given it.")
     if places != {expected}:
         other = min(places - {expected})
+        if expected in places:
+            raise checks.NotYet(f"{which}: it was computed on {expected}, and once more on {other}. Compute it once.")
         copied = f", and lies on {place} as a copy" if place != other else ""
         raise checks.NotYet(f"{which}: expected on {expected}; it was computed on {other}{copied}")
     if place != expected:
