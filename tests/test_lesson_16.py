@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from helpers.judge.checks import NotYet
-from helpers.lessons import lesson_16, lesson_16_clock, lesson_16_faults, lesson_16_reader
+from helpers.lessons import lesson_16, lesson_16_clock, lesson_16_faults
 from helpers.measure import records, timing
 from helpers.running import processes
 from helpers.training import transformer
@@ -64,29 +64,6 @@ def test_an_image_is_cut_into_pieces_row_by_row():
     pieces = 255 * transformer.cut(image.astype(np.uint8))
     assert pieces.shape == (1, 49, 16)
     assert np.allclose(pieces[0, 8], image[0, 4:8, 4:8].reshape(-1))  # row 1, column 1 of the pieces
-
-
-def test_hidden_pieces_are_paper_to_the_network(weights):
-    pieces = np.zeros((26, 49, 16), np.float32)
-    pieces[:, :10] = 1
-    hidden = lesson_16_reader.choose_highest(np.arange(49)[::-1] + np.zeros((26, 1)))
-    paper = transformer.compute(weights, np.zeros_like(pieces), attend).argmax(1)
-    right = lesson_16_reader.count_right(weights, pieces, paper, {"the first ten": hidden}, attend)
-    assert right["the first ten"].tolist() == [100.0] * lesson_16_reader.GROUPS
-
-
-def test_only_a_gap_above_the_spread_of_the_groups_is_claimed():
-    right = {"a": np.full(13, 60.0), "b": np.full(13, 80.0), "c": np.array([40.0] * 7 + [100.0] * 6)}
-    assert lesson_16_reader.compare_choices(right, "a", "b") == "a, beside b: 20.0 points fewer right"
-    assert lesson_16_reader.compare_choices(right, "a", "c") == "a, beside c: no claim"
-
-
-@pytest.mark.parametrize(("another", "is_own_better"), [(60.0, True), (40.0, False), (20.0, False)])
-def test_a_map_is_found_to_suit_its_image_only_if_it_costs_more_than_anothers(another, is_own_better):
-    right = {"nothing": np.full(13, 90.0), "own": np.full(13, 40.0), "another": np.full(13, another)}
-    hidden = dict.fromkeys(right, np.zeros((26, 49), bool))
-    found = lesson_16_reader.tabulate_choices(right, hidden, np.zeros((26, 49, 16), np.float32)).below[-1]
-    assert ("no sign" not in found) is is_own_better
 
 
 @pytest.mark.slow

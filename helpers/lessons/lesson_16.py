@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from helpers.devices import opencl
-from helpers.judge import checks, kernel_checks, opencl_recorder
+from helpers.judge import checks, kernel_checks, opencl_header, opencl_recorder
 from helpers.judge.checks import NotDone, NotYet
 from helpers.judge.trace import Trace
 from helpers.lessons.lesson_16_faults import (
@@ -87,7 +87,8 @@ __kernel void gather(__global const float *s, __global const float *v, __global 
 """
 DEPTH = re.compile(r"#define[ \t]+D[ \t]+(\d+)")
 TRACED = (2, 5, 4)  # heads, n and d of the launch whose accesses are counted: 128 of a work-item are listed
-LONG = 20_000  # keys for a few queries: no row of scores of that length fits into a work-item's own memory
+LONG = 20_000  # keys for a few queries
+MOST_KEPT = 32  # numbers in an array of a work-item's own, if D is 4: more look like a row of scores
 
 
 def set_depth(source: str, depth: int) -> str:
@@ -130,6 +131,7 @@ def judge_one_pass(source: str) -> str:
     launch = kernel_checks.describe_launch({"n": n}, [rows], [1])
     traced = kernel_checks.record(kernel, launch, rows, 1, given)
     _refuse_accesses(traced, launch, kernel)
+    _refuse_rows(kernel.source)
     shown = []
     for name, row in list_rows().items():
         scores = np.stack([row, row[::-1], row - 1])
@@ -171,6 +173,18 @@ def _refuse_accesses(traced: Trace, launch: str, kernel: opencl.Kernel) -> None:
         raise NotYet(f"{launch}: a work-item writes {most} times to {output}. Write each number once, at the end.")
 
 
+def _refuse_rows(source: str) -> None:
+    """Refuse a kernel with an array of a work-item's own, or of a group, that could keep a row of scores."""
+    for cursor in opencl_header.parse(source).cursor.walk_preorder():
+        if cursor.kind.name == "VAR_DECL" and cursor.type.kind.name == "CONSTANTARRAY":
+            count = cursor.type.get_size() // 4
+            if count > MOST_KEPT:
+                raise NotYet(
+                    f"`{cursor.spelling}` has room for {count:,} numbers, and a row may be longer. Keep the running "
+                    "values alone."
+                )
+
+
 def _count_reads(traced: Trace) -> dict[str, int]:
     """Return for each array how many numbers of it the busiest work-item reads."""
     counted = collections.Counter((t.array, t.item) for t in traced.touches if t.reads and t.array in traced.lengths)
@@ -194,6 +208,7 @@ def judge_attention(source: str) -> str:
     small = kernel_checks.build(set_depth(source, d), "attention")
     traced = kernel_checks.record(small, launch, (n, heads), (1, 1), _make_arguments(heads, n, d))
     _refuse_accesses(traced, launch, small)
+    _refuse_rows(small.source)
     rows = list_rows()
     shown = [each for name, row in rows.items() for each in _run_rows(kernel, name, row, 16)]
     shown += _run_rows(small, "random scores", rows["random scores"], d)
@@ -241,11 +256,11 @@ def _run(
 
 
 def _judge_long(kernel: opencl.Kernel) -> None:
-    """Refuse a kernel that keeps a row of scores: it has room for a few, not for LONG."""
+    """Refuse a kernel that a long row, with fewer work-items than keys, shows to be wrong."""
     q, k, v = np.random.default_rng().normal(size=(3, 1, LONG, 16)).astype(np.float32)
     actual = _run(kernel, (q, k, v), False, 4).view(np.float32)
     if not np.allclose(actual, compute_attention(q[:, :4], k, v).reshape(-1), CLOSE, CLOSE):
-        why = "Does the kernel keep something for each key, or take its number of work-items for n?"
+        why = "Does the kernel take its number of work-items for n?"
         raise NotYet(f"n = {LONG:,}, four queries: the answers are wrong. {why}")
 
 

@@ -107,7 +107,7 @@ def list_rows() -> dict[str, np.ndarray]:
         "scores that fall": np.linspace(20, -20, 49),
         "scores that alternate": np.tile([-15.0, 15.0], 50),
         "equal scores": np.full(7, 2.0),
-        "scores below -100": rng.uniform(-190, -120, 31),
+        "scores below -2,000": rng.integers(-2_020, -2_000, 7),
         "one score of 30,000": peak,
     }
     return {name: row.astype(np.float32) for name, row in rows.items()}
