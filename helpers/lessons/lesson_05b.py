@@ -164,7 +164,8 @@ def make_profile_table(
     """Return a table of what each layer of a network does forward, how long it takes, and what limits it where.
 
     The limits are found by the learner's `find_limit` if `check_find_limit` found it right. Each layer is timed with
-    an eighth of the images and with all of them, in turn.
+    an eighth of the images and with all of them, in turn. A question mark follows a limit that explains less than half
+    of the layer's time.
 
     Args:
         model: of layers in a row.
@@ -189,13 +190,14 @@ def make_profile_table(
             operations, size = count_work(layer, few.shape, output.shape)
             bound = max(operations / rates["compute"], size / rates["memory"], rates["waiting"])
             is_busy |= few_seconds < 0.8 * bound or many_seconds < 0.5 * few_seconds
+            doubt = " ?" if few_seconds > 2 * bound else ""
             limits.append([find(operations, size, gpu), find(MORE * operations, MORE * size, gpu)])
             rows.append(
                 (
                     type(layer).__name__,
                     f"{operations / 1e6:,.1f} million, {size / 1e6:.1f} MB",
                     f"{timing.duration(few_seconds)} ({timing.duration(bound)})",
-                    find(operations, size, rates),
+                    find(operations, size, rates) + doubt,
                     f"{many_seconds / few_seconds:.1f} times",
                     " / ".join(limits[-1]),
                 )
@@ -205,7 +207,7 @@ def make_profile_table(
         below.append("A layer was faster than the rates allow, or with more images: the device was busy meanwhile.")
     count = len(images) // 8
     times = f"fastest run of {count} images (by the rates)"
-    headers = ("layer", "operations, bytes", times, "limit here", f"time of {len(images)}")
+    headers = ("layer", "operations, bytes", times, "limit here", "8 times the images")
     columns = [list(column) for column in zip(*limits, strict=True)]
     table = Table(rows, (*headers, f"on an H100, {count} / {MORE * count:,} images"), below)
     return table, [max(column, key=column.count) for column in columns]

@@ -155,7 +155,7 @@ def judge_step(source: str, name: str, images: np.ndarray, labels: np.ndarray) -
         checks.judge_function(step_thrice, right, cases)
         return "", _train_layer(names[name], images, labels)
     except checks.NotYet as problem:
-        return _explain_fresh_process(problem), ""
+        return _explain_problem(problem), ""
 
 
 def _train_layer(step: Callable, images: np.ndarray, labels: np.ndarray) -> str:
@@ -243,7 +243,7 @@ def judge_wrap(source: str, name: str) -> tuple[str, str]:
         if trace:
             checks.judge_function(traced_wrap, right, lambda rng: cases(rng)[1:2])
     except checks.NotYet as problem:
-        return _explain_fresh_process(problem), ""
+        return _explain_problem(problem), ""
     return "", ""
 
 
@@ -260,10 +260,14 @@ def _find_tracer(backend: str) -> Callable[[Callable], Callable] | None:
     return None
 
 
-def _explain_fresh_process(problem: checks.NotYet) -> str:
-    """Return a problem in words, with a remedy where a name is missing."""
-    fresh = ". It runs in a fresh process: import inside the function." if "NameError" in str(problem) else ""
-    return f"{problem}{fresh}"
+def _explain_problem(problem: checks.NotYet) -> str:
+    """Return a problem in words, with a remedy where a name or PyTorch's gradient is missing."""
+    if "NameError" in str(problem):
+        return f"{problem}. It runs in a fresh process: import inside the function."
+    if "'float' and 'NoneType'" in str(problem):
+        remedy = "backward() returns nothing, and weights that were computed keep no gradient until they are detached."
+        return f"{problem}. In PyTorch, {remedy}"
+    return str(problem)
 
 
 def _judge_on_backends(learner: object, gaps: int, judge: str, **given: object) -> Iterator[str]:
