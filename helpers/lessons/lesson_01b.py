@@ -342,7 +342,7 @@ def _draw_recorded(axes: Axes, curve: Curve, color: str) -> str:
             name = f"recorded, {recorded.groups}, best: {format_number(recorded.best)} GFLOP/s"
             axes.plot(*_find_shares(recorded.speeds), color=color, ls=":", marker=".", label=name)
             speed = f"up to {format_number(recorded.best)} GFLOP/s"
-            return f"Recorded on {record.machine.device}, {recorded.groups}: enough: {recorded.claim}, {speed}."
+            return f"Recorded on {record.machine.device}, {recorded.groups}: enough: {recorded.enough:,}, {speed}."
     return ""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -66,19 +65,6 @@ ALONE = "Beside the 64 for the largest score, six are enough if each work-item a
 HEADS, ROOM, SMALL = 3, 8, 4  # heads, places and D of the launches of `attend_new` that are judged
 PLACES = 6  # of them, one after the other; those of a cache beyond them are never used
 
-own: dict[str, Any] = {}  # the learner's answers that the checks called right, by name
-
-
-def choose(name: str) -> Any:  # noqa: ANN401
-    """Return the learner's answer if its check called it right, otherwise the lesson's solution, and print which.
-
-    Args:
-        name: `choose`, `attend_new` or `read`.
-    """
-    solutions = {"choose": CHOOSE, "attend_new": ATTEND_NEW, "read": compute_read}
-    print(f"{name}: {'yours' if name in own else 'the solution of the lesson'}")
-    return own.get(name, solutions[name])
-
 
 # ---------------------------------------------------------------------------------------------- to choose a word
 
@@ -87,8 +73,7 @@ def choose(name: str) -> Any:  # noqa: ANN401
 def check_choose(source: str) -> Iterator[str]:
     """Exercise 1: a word by temperature, softmax, a prefix sum in local memory, and a number."""
     tried = checks.judge_in_subprocess(judge_choose, source=source)
-    own["choose"] = source
-    yield tried
+    yield checks.keep_right("choose", source, tried)
 
 
 def judge_choose(source: str) -> str:
@@ -225,8 +210,7 @@ def _run_choose(kernel: opencl.Kernel, scores: np.ndarray, chance: np.ndarray, t
 def check_attend_new(source: str) -> Iterator[str]:
     """Exercise 2: attention for one new row, beside a cache of keys and values."""
     tried = checks.judge_in_subprocess(judge_attend_new, source=source)
-    own["attend_new"] = source
-    yield tried
+    yield checks.keep_right("attend_new", source, tried)
 
 
 def judge_attend_new(source: str) -> str:
@@ -329,8 +313,7 @@ def check_read(learner: Callable[[int, int], int]) -> Iterator[str]:
     tried = checks.judge_function(
         learner, compute_read, lambda rng: [(1_000, 0), (1_000, 48), (0, 7), *rng.integers(0, 5_000, (5, 2)).tolist()]
     )
-    own["read"] = learner
-    yield tried
+    yield checks.keep_right("read", learner, tried)
 
 
 def compute_read(weights: int, place: int) -> int:
