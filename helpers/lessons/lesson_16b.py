@@ -81,8 +81,8 @@ def judge_choose(source: str) -> str:
     kernel = kernel_checks.build(source, "choose")
     kernel_checks.expect_parameters(kernel, ("float[]", "float[]", "int[]", "float"))
     launch = "one digit, temperature 1, 64 work-items in a group"
-    scores = np.sin(np.arange(WORDS)).astype(np.float32)
-    given = [scores, np.array([0.5], np.float32), np.full(1, -1, np.int32), np.float32(1)]
+    scores, chance = np.zeros(WORDS, np.float32), np.array([0.25], np.float32)  # the point lies where word 16 begins
+    given = [scores, chance, np.full(1, -1, np.int32), np.float32(1)]
     traced = kernel_checks.record(kernel, launch, WORDS, WORDS, given)
     _refuse_missing_order(traced, launch, source)
     kernel_checks.refuse_faults(traced, launch)
