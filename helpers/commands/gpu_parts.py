@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 from unittest import mock
 
 from helpers import variables
@@ -16,9 +15,6 @@ from helpers.commands import gpu_cells, machine
 from helpers.devices.host import cpu_name, has_module
 from helpers.measure import records, timing, workload
 from helpers.measure.records import Note
-
-if TYPE_CHECKING:
-    pass
 
 
 def find_machine() -> None:
