@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from unittest import mock
 
 from helpers import variables
@@ -15,6 +16,28 @@ from helpers.commands import gpu_cells, machine
 from helpers.devices.host import cpu_name, has_module
 from helpers.measure import records, timing, workload
 from helpers.measure.records import Note
+
+if TYPE_CHECKING:
+    import pyopencl as cl
+
+
+def with_queue(record: Callable[[cl.CommandQueue], None]) -> Callable[[], None]:
+    """Give a part a queue on the best OpenCL device, once the devices have computed right.
+
+    The context lives as long as the part: Intel's driver loses it if only the queue refers to it.
+    """
+
+    @functools.wraps(record)
+    def record_on_device() -> None:
+        import pyopencl as cl
+
+        from helpers.devices import opencl
+
+        gpu_cells.prove_devices()
+        context = cl.Context([opencl.pick_device()])
+        record(cl.CommandQueue(context))
+
+    return record_on_device
 
 
 def find_machine() -> None:
@@ -24,18 +47,13 @@ def find_machine() -> None:
     Path(os.environ[variables.RECORD]).write_text(json.dumps(asdict(machine.describe_machine())), encoding="utf-8")
 
 
-def record_peak() -> None:
+@with_queue
+def record_peak(queue: cl.CommandQueue) -> None:
     """Note the peak, with more and more work-items, and the bandwidth."""
-    import pyopencl as cl
-
     from helpers.devices import opencl
     from helpers.lessons import lesson_02
 
-    gpu_cells.prove_devices()
-    device = opencl.pick_device()
-    context = cl.Context([device])
-    queue = cl.CommandQueue(context)
-    is_gpu = opencl.kind(device) == "gpu"
+    is_gpu = opencl.kind(queue.device) == "gpu"
     lesson_02.measure_peak(queue)
     for items in (2**14, 2**17, 2**20) if is_gpu else ():
         lesson_02.measure_peak(queue, items)
@@ -48,23 +66,18 @@ def record_product() -> None:
     gpu_cells.execute_cells("02")
 
 
-def record_gpu_product() -> None:
+@with_queue
+def record_gpu_product(queue: cl.CommandQueue) -> None:
     """Note lesson 02b's product for a GPU in each shape, beside CLBlast and cuBLAS, for matrices of three sizes.
 
     A run computes a smaller product several times, since one is over soon after its launch. The fastest shape is
     measured again with the libraries: the best of several measurements is partly luck.
     """
-    import pyopencl as cl
-
     from helpers.devices import opencl
     from helpers.lessons import lesson_02, lesson_02b_gpu, lesson_02b_race
 
-    gpu_cells.prove_devices()
-    device = opencl.pick_device()
-    context = cl.Context([device])
-    queue = cl.CommandQueue(context)
     small = workload.pick(preview=128, lab=256, full=512)
-    for size in (4_096, 2_048, 1_024) if opencl.kind(device) == "gpu" else (small,):
+    for size in (4_096, 2_048, 1_024) if opencl.kind(queue.device) == "gpu" else (small,):
         bench = lesson_02.MatmulBenchmark(queue, size)
         products = min(16, (4_096 // size) ** 2)  # of a run
         sizes = f"{size:,} x {size:,}"
@@ -113,29 +126,21 @@ def record_counted_kernels() -> None:
     lesson_15_clock.note_steps(names.get("runs", {}))
 
 
-def record_attention() -> None:
+@with_queue
+def record_attention(queue: cl.CommandQueue) -> None:
     """Note lesson 16's attention in three kernels, in one, and by the libraries that are here."""
-    import pyopencl as cl
-
-    from helpers.devices import opencl
     from helpers.lessons import lesson_16, lesson_16_clock
 
-    gpu_cells.prove_devices()
-    context = cl.Context([opencl.pick_device()])
-    queue, n = cl.CommandQueue(context), workload.pick(preview=256, lab=1_024, full=4_096)
+    n = workload.pick(preview=256, lab=1_024, full=4_096)
     lesson_16_clock.measure_ways(queue, lesson_16_clock.find_ways(queue, lesson_16.ATTENTION, n), n)
 
 
-def record_writing() -> None:
+@with_queue
+def record_writing(queue: cl.CommandQueue) -> None:
     """Note how many pieces a second lesson 16b writes, with and without its cache."""
-    import pyopencl as cl
-
-    from helpers.devices import opencl
     from helpers.lessons import lesson_16b_clock
 
-    gpu_cells.prove_devices()
-    context = cl.Context([opencl.pick_device()])
-    lesson_16b_clock.measure_writing(cl.CommandQueue(context))
+    lesson_16b_clock.measure_writing(queue)
 
 
 def record_limits() -> None:
@@ -144,7 +149,8 @@ def record_limits() -> None:
     gpu_cells.execute_cells("01b")
 
 
-def record_groups_and_copies() -> None:
+@with_queue
+def record_groups_and_copies(queue: cl.CommandQueue) -> None:
     """Note an addition with and without its guard, in work-groups of several sizes, and three kinds of copies."""
     import numpy as np
     import pyopencl as cl
@@ -152,10 +158,8 @@ def record_groups_and_copies() -> None:
     from helpers.devices import opencl
     from helpers.lessons import lesson_01b
 
-    gpu_cells.prove_devices()
-    device = opencl.pick_device()
-    context = cl.Context([device])
-    queue, second = cl.CommandQueue(context), cl.CommandQueue(context)
+    device, context = queue.device, queue.context
+    second = cl.CommandQueue(context)
     count = 2**26 if opencl.kind(device) == "gpu" else 2**22
     source = """
     __kernel void add(__global const float *x, __global const float *y, __global float *z, const int n) {
