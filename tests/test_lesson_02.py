@@ -311,4 +311,4 @@ def test_no_loads_are_claimed_to_cost_time_that_the_kernel_shows_beside_itself(b
         monkeypatch.setattr(timing, "measure_interleaved", measure)
         return " ".join(lesson_02_parts.measure_parts(bench, 4).below)
 
-    assert "faster" in time_as(1.0, 1.0, 0.4) and "no claim" in time_as(1.0, 0.5, 0.4)
+    assert "as fast as" in time_as(1.0, 1.0, 0.4) and "no claim" in time_as(1.0, 0.5, 0.4)

@@ -86,7 +86,7 @@ def test_each_stride_step_but_the_first_changes_one_thing_at_most_and_is_noted(m
         "lines: 8, 16, 32 times fewer",
         "span: 32 times shorter",
     ]
-    assert (table.rows[0][2], table.rows[3][2]) == ("1.11 times slower", "1.17 times as fast")
+    assert (table.rows[0][2], table.rows[3][2]) == ("1.11 times as long", "1.17 times as fast")
     assert all("times as fast" in row[-1] for row in table.rows)  # on an H100
     noted = {note.label: note.value for note in records.read_notes(tmp_path / "notes", "15")}
     assert list(noted) == list(lesson_15_clock.STRIDE_STEPS) and noted["stride 32 → stride 1"] == 0.9

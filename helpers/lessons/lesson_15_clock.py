@@ -284,7 +284,7 @@ def describe_gain(before: timing.Measurement, after: timing.Measurement) -> str:
     if not timing.is_clear(before, after):
         return "no claim"
     times = before.median / after.median
-    return f"{times:.3g} times as fast" if times > 1 else f"{1 / times:.3g} times slower"
+    return f"{times:.3g} times as fast" if times > 1 else f"{1 / times:.3g} times as long"
 
 
 def has_local_memory(device: cl.Device) -> bool:

@@ -349,8 +349,12 @@ def compare(baseline: Measurement, candidate: Measurement, twins: tuple[Measurem
     ratio = baseline.median / candidate.median
     factor = max(ratio, 1 / ratio)
     percent = 100 * (factor - 1)
-    amount = f"{percent:.0f} %" if 1 <= percent < 10 else "less than 1 %" if percent < 1 else _times(factor)
+    if percent >= 10:
+        relation = f"is {_times(factor)} as fast as" if ratio > 1 else f"takes {_times(factor)} as long as"
+    else:
+        amount = f"{percent:.0f} %" if percent >= 1 else "less than 1 %"
+        relation = f"is {amount} {'faster' if ratio > 1 else 'slower'} than"
     return wrap(
-        f"{candidate.label} is {amount} {'faster' if ratio > 1 else 'slower'} than {baseline.label} "
+        f"{candidate.label} {relation} {baseline.label} "
         f"({duration(candidate.median)} on {candidate.device}, {duration(baseline.median)} on {baseline.device})."
     )
