@@ -52,6 +52,7 @@ def test_pairs_are_described_with_what_luck_alone_would_do():
     line = lesson_04.describe_pairs({0: (0.9, 0.91), 1: (0.91, 0.905), 2: (0.92, 0.94)})
     assert line.startswith("2 of 3 pairs rise; differences from -0.50 to +2.00 points, median +1.00")
     assert "all 3 rise by luck alone once in 8 times" in line
+    assert "1.26 points in pairs, 2.14 with independent seeds" in line
 
 
 def test_a_line_that_does_not_fit_is_refused(capsys):

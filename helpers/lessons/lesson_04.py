@@ -422,15 +422,18 @@ def draw_pairs(pairs: Mapping[int, Sequence[float]], names: tuple[str, str], ima
 
 
 def describe_pairs(pairs: Mapping[int, Sequence[float]]) -> str:
-    """Say in how many pairs the second accuracy is higher, and how often luck alone makes all of them rise.
+    """Say in how many pairs the second accuracy is higher, how often luck makes all rise, and what a pair is worth.
 
     Args:
-        pairs: for each seed two accuracies, from 0 to 1.
+        pairs: for each seed two accuracies, from 0 to 1; at least two seeds.
     """
+    accuracies = 100 * np.array(list(pairs.values()))
+    within, apart = np.std(accuracies[:, 1] - accuracies[:, 0], ddof=1), np.sqrt(accuracies.var(axis=0, ddof=1).sum())
     differences = [100 * (after - before) for before, after in pairs.values()]
     higher, n = sum(difference > 0 for difference in differences), len(differences)
     return (
         f"{higher} of {n} pairs rise; differences from {min(differences):+.2f} to {max(differences):+.2f} points, "
         f"median {np.median(differences):+.2f}\n"
-        f"(if a change does nothing, all {n} rise by luck alone once in {2**n} times)"
+        f"(if a change does nothing, all {n} rise by luck alone once in {2**n} times)\n"
+        f"standard deviation of the differences: {within:.2f} points in pairs, {apart:.2f} with independent seeds"
     )

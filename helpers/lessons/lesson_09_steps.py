@@ -33,28 +33,31 @@ def measure_step_parts(results: Sequence[Notes]) -> dict[str, float]:
     }
 
 
-def draw_steps(trainings: Mapping[str, Sequence[Notes]], title: str) -> None:
+def draw_steps(trainings: Mapping[str, Sequence[Notes]], title: str, pause: float) -> None:
     """Draw when each worker computed, for five steps of the slowest one; between its boxes it waits or exchanges.
 
     Args:
         trainings: for each training's name the notes of its workers.
         title: the message of the figure.
+        pause: seconds that worker 1 sleeps at the end of each computation.
     """
     steps = [np.array(notes) for workers in trainings.values() for notes in workers]
     longest = max(float(np.median(notes[:, EXCHANGED] - notes[:, BEGAN])) for notes in steps)
     shown = {}
     for name, workers in trainings.items():
         begin = max(notes[min(WARM, len(notes) - 1)][BEGAN] for notes in workers)
-        shown[name] = _cut(workers, begin, begin + 5 * longest)
+        shown[name] = _cut(workers, begin, begin + 5 * longest, pause)
     plots.draw_timeline(shown, title)
 
 
-def _cut(workers: Sequence[Notes], begin: float, end: float) -> list[Span]:
-    """Return what the workers computed between two times, as spans for a time line."""
+def _cut(workers: Sequence[Notes], begin: float, end: float, pause: float) -> list[Span]:
+    """Return what the workers did between two times, as spans for a time line; worker 1 sleeps `pause` seconds."""
     spans = []
     for number, notes in enumerate(workers):
         for began, computed, _ in notes:
-            start, until = max(began, begin), min(computed, end)
-            if start < until:
-                spans.append((f"worker {number}", "computes", start, until))
+            awake = computed - pause if number == 1 else computed
+            for what, first, last in (("computes", began, awake), ("sleeps", awake, computed)):
+                start, until = max(first, begin), min(last, end)
+                if start < until:
+                    spans.append((f"worker {number}", what, start, until))
     return spans

@@ -161,7 +161,7 @@ def draw_timeline(runs: Mapping[str, Sequence[Span]], title: str) -> None:
 
     Args:
         runs: for each run its pieces of work as `timing.Record` notes them: the device, what it did, and the seconds at
-            which it began and ended; those of one device do not overlap.
+            which it began and ended; those of one device do not overlap. A device that "sleeps" is not busy.
         title: the message of the figure, with the devices.
     """
     from matplotlib.patches import Patch
@@ -178,7 +178,7 @@ def draw_timeline(runs: Mapping[str, Sequence[Span]], title: str) -> None:
             lengths.append(length)
             busy: dict[str, float] = {}
             for device, what, begin, until in spans:
-                busy[device] = busy.get(device, 0) + (until - begin) / length
+                busy[device] = busy.get(device, 0) + (what != "sleeps") * (until - begin) / length
                 color, hatch = looks[what]
                 panel.barh(
                     devices.index(device),
