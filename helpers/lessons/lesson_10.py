@@ -20,7 +20,7 @@ from helpers.devices import products
 from helpers.devices.host import Host, command
 from helpers.errors import WorkshopError
 from helpers.judge import checks
-from helpers.measure.plots import BLUE, ORANGE, figure, show
+from helpers.measure.plots import figure, show
 from helpers.running import workarounds
 from helpers.running.quiet import caught_stderr
 from helpers.training import backends, models
@@ -162,26 +162,23 @@ def _run_session(session: ort.InferenceSession, inputs: dict[str, np.ndarray]) -
     return outputs
 
 
-def write_dense_layer(folder: Path, inputs: int, outputs: int) -> dict[str, str]:
-    """Write one dense layer with random weights as ONNX files, and return their paths by form: float32 and dynamic."""
-    import onnx
-    from onnx import TensorProto, helper
-    from onnxruntime import quantization
+class Calibration:
+    """Images in eight batches, as ONNX Runtime's static quantization reads them."""
 
-    weights = np.random.default_rng(0).normal(0, 0.02, (inputs, outputs)).astype("float32")
-    x, y = (
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", size])
-        for name, size in (("x", inputs), ("y", outputs))
-    )
-    node = helper.make_node("MatMul", ["x", "weights"], ["y"])
-    graph = helper.make_graph([node], "dense", [x], [y], [onnx.numpy_helper.from_array(weights, "weights")])
-    files = {form: str(folder / f"dense-{form}.onnx") for form in ("float32", "dynamic")}
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    # Without this mark a log line recommends to simplify the graph first, and this one is a single operator.
-    helper.set_model_props(model, {"onnx.quant.pre_process": "onnxruntime.quant"})
-    onnx.save(model, files["float32"])
-    quantization.quantize_dynamic(files["float32"], files["dynamic"])
-    return files
+    def __init__(self, session: ort.InferenceSession, images: np.ndarray) -> None:
+        """Keep the batches.
+
+        Args:
+            session: of the network; it knows the input's name.
+            images: uint8 (n, 28, 28, 1); n is a multiple of 8.
+        """
+        self.name = session.get_inputs()[0].name
+        self.batches = iter(np.split(images, 8))
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        """Return the next batch by the input's name, or None after the last one."""
+        batch = next(self.batches, None)
+        return None if batch is None else {self.name: batch}
 
 
 def find_busiest_operators(file: str, images: np.ndarray) -> str:
@@ -244,32 +241,6 @@ def draw_inputs(inputs: Mapping[str, np.ndarray], answers: Mapping[str, np.ndarr
     show(drawn, f"One image of a {labels[0]}, prepared in {len(inputs)} ways. {'; '.join(texts)}.")
 
 
-def draw_quantization(value: float, scale: float, zero_point: int) -> None:
-    """Draw the bytes around a value, the numbers that they stand for, and the error of every number between them.
-
-    Args:
-        value: a number to mark.
-        scale: the step between two bytes.
-        zero_point: the byte that stands for 0.
-    """
-    nearest = round(value / scale)
-    steps = np.arange(nearest - 3, nearest + 4)
-    line = np.linspace(steps[0] * scale, steps[-1] * scale, 2000)
-    error, byte = nearest * scale - value, nearest + zero_point
-    title = f"{value:g} becomes byte {byte}, which stands for {nearest * scale:.4f}"
-    with figure(7.5, 3.4, title) as (drawn, axes):
-        axes.plot(line, np.rint(line / scale) * scale - line, color=BLUE, lw=1.6, label="error of any number")
-        label = f"error of {value:g}: {error:+.4f}"
-        axes.plot(value, error, color=ORANGE, marker="o", ls="", ms=9, label=label)
-        axes.set(xlabel="value", ylabel="number of the byte - value", ylim=(-0.7 * scale, 0.7 * scale))
-        axes.set_xticks(steps * scale, [f"{number:.4f}" for number in steps * scale])
-        above = axes.secondary_xaxis("top")
-        above.set_xticks(steps * scale, list(map(str, steps + zero_point)))
-        above.set_xlabel("byte")
-        drawn.legend(loc="outside lower center", ncols=2)
-    show(drawn, f"{title}. The error rises and falls between plus and minus {scale / 2:.4f}, half a step.")
-
-
 # ---------------------------------------------------------------------------------------------- exercises
 
 
@@ -326,6 +297,7 @@ def check_where_ran(learner: Callable[[list[Event]], dict[str, list[str]]]) -> I
         yield [("Conv", CPU, 250)], [9000]
         yield [("MatMul", "CoreMLExecutionProvider", 30), ("Shape", CPU, 1)], [5, 70, 900]
         yield [], [10, 20]
+        yield [("Conv", cuda, 90)] + 400 * [("Softmax", CPU, 3)], [9000]  # the last events alone don't show the GPU
         for count in range(1, 12):
             operators = rng.choice(["Conv", "Gemm", "Relu", "MaxPool"], count).tolist()
             where = rng.choice(providers, count).tolist()
