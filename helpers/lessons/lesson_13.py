@@ -318,7 +318,7 @@ def _compile_loss(*, softmax_twice: bool) -> Callable[..., tuple[jax.Array, jax.
     return jax.jit(jax.value_and_grad(loss_of))
 
 
-def make_trainings(x: np.ndarray, y: np.ndarray) -> dict[str, Training]:
+def make_runs(x: np.ndarray, y: np.ndarray) -> dict[str, Training]:
     """Return the six training runs of exercise 4 by letter.
 
     Args:
@@ -365,4 +365,4 @@ SUSPECTS = {
 @checks.print_verdict
 def check_diagnosis(diagnosis: Mapping[str, Sequence], x: np.ndarray, y: np.ndarray) -> Iterator[str]:
     """Judge exercise 4 of lesson 13: of each training run the cause, and what the experiment for it printed."""
-    yield checks.judge_diagnosis(diagnosis, make_trainings(x, y), ("cause", "number"), "trainings", judge_cause)
+    yield checks.judge_diagnosis(diagnosis, make_runs(x, y), ("cause", "number"), "runs", judge_cause)
