@@ -217,7 +217,7 @@ def make_deep_runs() -> dict[str, tuple[DeepRun, bool]]:
     first, second = rng.uniform(-0.036, 0.036, (784, 32)), rng.uniform(-0.18, 0.18, (32, 10))
     likeness = (x @ x[0]) / x.sum(axis=1)  # of each image to one of them
     few = first - 0.1
-    few[:, 0] = x[0] - np.sort(likeness)[-20]  # on for the 20 images that are most like it
+    few[:, 0] = (x[0] - np.sort(likeness)[-20]) / 100  # a little on for the 20 images that are most like it
     order = np.argsort(likeness)
     return {
         "has shuffled labels": (_make_run(x, rng.permutation(y), [first, second]), False),
