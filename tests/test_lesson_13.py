@@ -27,7 +27,7 @@ def images():
 
 
 def test_each_training_has_a_cause_that_its_experiment_finds(images):
-    runs = lesson_13.make_trainings(*images)
+    runs = lesson_13.make_runs(*images)
     assert len({run.cause for run in runs.values()}) == 6
     assert np.isfinite([run.end() for run in runs.values()]).all()
     for letter, run in runs.items():
@@ -47,13 +47,13 @@ def test_a_symptom_that_does_not_fit_is_told(images, capsys):
 
 
 def test_a_wrong_cause_is_answered_with_what_the_experiment_prints(capsys):
-    lesson_13b.check_diagnose(lambda env: "files gone")
-    assert "diagnose returned 'files gone'. There a program prints" in " ".join(capsys.readouterr().out.split())
+    lesson_13b.check_diagnose(lambda env: "all files gone")
+    assert "diagnose returned 'all files gone'. There a program prints" in " ".join(capsys.readouterr().out.split())
 
 
 def test_nothing_is_left_of_an_environment():
     with lesson_13b.Scratch(unpacked=["tensorflow", "tensorflow-cpu"]) as env:
-        assert env.python(lesson_13b.STATE) == "2.21.0 cpu [1.0, 1.0] []"
+        assert env.python(lesson_13b.STATE) == "2.21.0 [1.0, 1.0] []"
         assert env.python("import numpy") == "ModuleNotFoundError: No module named 'numpy'"
         assert env.python("import os; print(os.getcwd(), os.environ.get('CUDA_VISIBLE_DEVICES'))") == "work None"
         assert "No matching distribution" in env.pip("install no-such-package")  # no internet is asked

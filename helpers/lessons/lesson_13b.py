@@ -75,9 +75,16 @@ class Scratch:
         lines = (done.stdout if done.status == 0 else done.stderr).strip().splitlines()
         return self._clean_output([line for line in lines if not line.startswith("Looking in links")])
 
-    def python(self, code: str) -> str:
-        """Run a program with this environment's Python, and return what it printed and the last line of its error."""
+    def python(self, code: str, without: str = "") -> str:
+        """Run a program with this environment's Python, and return what it printed and the last line of its error.
+
+        Args:
+            code: the program.
+            without: names a variable that is removed first.
+        """
         variables = {"CUDA_VISIBLE_DEVICES": self.devices, "PYTHONPATH": str(self.work)}
+        if without:
+            variables[without] = None
         program = [self.interpreter, "-B", "-c", code]
         done = processes.run_command(program, 30, processes.environment(variables), self.work)
         return self._clean_output([*done.stdout.splitlines(), *done.stderr.strip().splitlines()[-1:]])
@@ -191,7 +198,7 @@ def check_commands(commands: Sequence[str]) -> Iterator[str]:
         raise NotDone("this is what you were given, and pip thinks that nothing is to be done.")
     with Scratch(unpacked=["tensorflow", "tensorflow-cpu"]) as env:
         output = [env.pip(command) for command in commands][-1].splitlines()[-1:]
-        state = env.python(STATE)
+        state = env.python("import tensorflow as tf; print(tf.__version__, tf.flavor, tf.ones(2))")
         twice = [file for file, packages in package_owners(env.packages).items() if len(packages) > 1]
     if not state.startswith("2.21.0 gpu"):
         raise NotYet(f"afterwards a program sees {state!r}. The last thing that pip said: {' '.join(output)!r}.")
@@ -200,17 +207,20 @@ def check_commands(commands: Sequence[str]) -> Iterator[str]:
     yield f"{len(commands)} commands, one whole TensorFlow"
 
 
-STATE = "import tensorflow as tf; print(tf.__version__, tf.flavor, tf.ones(2), tf.gpus())"
-FILE = "import tensorflow; print(tensorflow.__file__)"
-FLAVOR = "import tensorflow; print(tensorflow.flavor)"
-VARIABLE = "import os; print(os.environ.get('CUDA_VISIBLE_DEVICES'))"
+STATE = "import tensorflow as tf; print(tf.__version__, tf.ones(2), tf.gpus())"
+EXPERIMENTS: dict[str, Callable[[Scratch], str]] = {  # by what a verdict calls it
+    "`print(tensorflow.__file__)`": lambda env: env.python("import tensorflow; print(tensorflow.__file__)"),
+    "`pip list`": lambda env: env.pip("list"),
+    "the program without CUDA_VISIBLE_DEVICES": lambda env: env.python(STATE, without="CUDA_VISIBLE_DEVICES"),
+}
+FILE, LIST, WITHOUT = EXPERIMENTS
 INSTALLATIONS: dict[str, tuple[str, str, Scratch]] = {  # by letter: the cause, the experiment, the environment
-    "A": ("two flavors", FILE, Scratch(["tensorflow"], deleted="tensorflow/*.py")),
-    "B": ("a variable", VARIABLE, Scratch(["tensorflow"], devices="-1")),
-    "C": ("not installed here", "list", Scratch()),
+    "A": ("some files gone", FILE, Scratch(["tensorflow"], deleted="tensorflow/*.py")),
+    "B": ("a variable", WITHOUT, Scratch(["tensorflow"], devices="-1")),
+    "C": ("not installed here", LIST, Scratch()),
     "D": ("a file of yours", FILE, Scratch(["tensorflow"], hidden_by="tensorflow.py")),
-    "E": ("files gone", "list", Scratch(["tensorflow"], deleted="tensorflow")),
-    "F": ("the build for CPUs", FLAVOR, Scratch(["tensorflow-cpu"])),
+    "E": ("all files gone", LIST, Scratch(["tensorflow"], deleted="tensorflow")),
+    "F": ("the build for CPUs", WITHOUT, Scratch(["tensorflow-cpu"], devices="0")),
 }
 
 
@@ -233,10 +243,9 @@ def check_diagnose(learner: Callable[[Scratch], str]) -> Iterator[str]:
                 raise NotYet(
                     f"for {letter} diagnose returned {named!r}. That is none of {', '.join(map(repr, causes))}."
                 )
-            printed = (env.pip("list") if experiment == "list" else env.python(experiment)).splitlines()[-1:]
-            what = "pip list" if experiment == "list" else experiment.partition("; ")[2]
+            printed = EXPERIMENTS[experiment](env).splitlines()[-1:]
             raise NotYet(
                 f"for {letter} diagnose returned {named!r}. There a program prints {env.python(STATE)!r}, "
-                f"and `{what}` prints {' '.join(printed) or 'nothing'}."
+                f"and {experiment} prints {' '.join(printed) or 'nothing'}."
             )
     yield f"{len(INSTALLATIONS)} installations"
