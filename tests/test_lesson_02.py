@@ -6,9 +6,9 @@ import pytest
 
 from helpers.devices import opencl
 from helpers.judge import checks, opencl_recorder
-from helpers.lessons import lesson_02, lesson_02_parts, lesson_02_tiles
+from helpers.lessons import lesson_02, lesson_02_tiles
 from helpers.lessons.lesson_02 import MULTIPLY
-from helpers.measure import published, records, timing
+from helpers.measure import published, records
 
 
 @pytest.fixture(scope="module")
@@ -286,29 +286,3 @@ def test_strided_loads_are_remarked():
 def test_reads_are_counted_in_both_memories(tile):
     of_a, of_b, of_tiles = lesson_02_tiles.count_reads(record_tiled(lesson_02.write_tiled(tile), 8, tile))
     assert (of_a, of_b, of_tiles) == (8**3 / tile, 8**3 / tile, 2 * 8**3)
-
-
-def test_a_kernel_without_its_loads_reads_its_tiles_alone():
-    assert lesson_02_tiles.count_reads(record_tiled(lesson_02_parts.write_without_loads(4))) == (0, 0, 1_024)
-
-
-def test_parts_are_measured_and_noted(bench, monkeypatch, tmp_path):
-    monkeypatch.setenv(records.RECORD, str(tmp_path / "notes"))
-    table = lesson_02_parts.measure_parts(bench, 4, 3)
-    labels = ["all parts", "all parts, again", "no loads from A and B"]
-    assert [row[0] for row in table.rows] == labels
-    assert all(row[-1].endswith(" ms") for row in table.rows)  # on an H100
-    noted = records.read_notes(tmp_path / "notes", "02")
-    assert [(note.label, note.unit) for note in noted] == [(label, "s") for label in labels]
-
-
-def test_no_loads_are_claimed_to_cost_time_that_the_kernel_shows_beside_itself(bench, monkeypatch):
-    def time_as(*medians):
-        def measure(jobs, device, *_, **__):
-            runs = zip(jobs, medians, strict=True)
-            return {label: timing.Measurement(label, device, (median,) * 13) for label, median in runs}
-
-        monkeypatch.setattr(timing, "measure_interleaved", measure)
-        return " ".join(lesson_02_parts.measure_parts(bench, 4).below)
-
-    assert "as fast as" in time_as(1.0, 1.0, 0.4) and "no claim" in time_as(1.0, 0.5, 0.4)

@@ -7,7 +7,7 @@ from test_lesson_02 import launch_of
 
 from helpers.errors import WorkshopError
 from helpers.judge.checks import NotYet
-from helpers.lessons import lesson_02, lesson_02b, lesson_02b_loops, lesson_02b_race
+from helpers.lessons import lesson_02, lesson_02b, lesson_02b_gpu, lesson_02b_race
 from helpers.measure import records
 from helpers.measure.timing import Measurement
 
@@ -24,49 +24,6 @@ def time_as(label, *seconds, device="AMD EPYC (PoCL 3.1, OpenCL, CPU)"):
 def run_thirteen_times(median):
     """Return the seconds of 13 runs whose middle half spans 6 % of the median."""
     return tuple(median * (1 + step / 100) for step in range(-6, 7))
-
-
-def roll(number, hint=""):
-    """Return the lesson's block with another hint above one of its loops over rows or vectors."""
-    pieces = lesson_02b.BLOCK.split("#pragma unroll")
-    return "#pragma unroll".join(pieces[:number]) + hint + "#pragma unroll".join(pieces[number:])
-
-
-@pytest.mark.parametrize("number", range(1, 8))
-def test_each_loop_over_rows_or_vectors_needs_its_own_hint(number):
-    assert lesson_02b_loops.find_rolled_loops(lesson_02b.BLOCK) == []
-    for hint in ("", "#pragma unroll 2", "#pragma nounroll", "#pragma clang loop unroll(disable)", "// #pragma unroll"):
-        assert len(lesson_02b_loops.find_rolled_loops(roll(number, hint))) == 1, hint
-    for hint in (
-        "#pragma clang loop unroll(full)",
-        "#pragma unroll ROWS",
-        "#pragma unroll(VECTORS)  // all",
-        '_Pragma("unroll")',
-        "__attribute__((opencl_unroll_hint))",
-    ):
-        hinted = roll(number, hint)
-        assert lesson_02b_loops.find_rolled_loops(hinted) == [], hint
-        assert "unroll" not in lesson_02b_loops.leave_loops(hinted)
-
-
-@pytest.mark.parametrize(
-    ("loop", "is_rolled"),
-    [
-        ("for (int i = 0; i < k; i++)", False),
-        ("for (int i = k; i > 0; --i, numbers += ROWS)", False),
-        ("for (__global const float *p = a + row * k, *end = p + k * ROWS; p < end; p += ROWS)", False),
-        ("int end = k * ROWS; for (int at = 0; at < end; at += ROWS)", False),
-        ("const int all = ROWS * VECTORS; for (int j = 0; j < all; j++)", True),
-        ("#define ALL (ROWS * VECTORS)\nfor (int j = 0; j != ALL; j++)", True),
-        ('#define OUT _Pragma("unroll")\nOUT for (int j = 0; j < ROWS; j++)', False),
-        ("int y = ROWS; while (y--)", True),
-        ("for (int y = ROWS; y--;)", True),
-        ("#pragma unroll\ndo { y++; } while (y < ROWS);", False),
-    ],
-)
-def test_loops_over_the_block_are_told_from_that_over_the_inner_size(loop, is_rolled):
-    source = f"int row = get_global_id(1) * ROWS;\n{loop} {{ }}"
-    assert len(lesson_02b_loops.find_rolled_loops(source)) == is_rolled
 
 
 @pytest.mark.parametrize(
@@ -139,17 +96,20 @@ def test_the_finals_name_those_that_tie_with_the_fastest(bench, monkeypatch, cap
     assert leaders == ["b", "c", "a"]  # the same kernel differs clearly from itself
 
 
-def test_blocks_that_tie_are_all_named():
-    few, many = (lesson_02b.Candidate(6, vectors, 16, (1, 1)) for vectors in (1, 2))
-    assert lesson_02b_race.list_floats([few]) == "96 floats"
-    both = lesson_02b_race.list_floats([many, few])
-    assert "96 or 192 floats" in both and "no claim" in both
+@pytest.mark.parametrize(("lanes", "filled"), [(16, "6 or 12"), (8, "12 or 24"), (0, "6 or 12")])
+def test_blocks_that_tie_are_all_named_by_the_registers_that_their_sums_fill(monkeypatch, lanes, filled):
+    monkeypatch.setattr(lesson_02b_race, "find_registers", lambda: ("AVX", 32, lanes))
+    few, many = (lesson_02b.Candidate(6, vectors, 16) for vectors in (1, 2))
+    assert lesson_02b_race.list_registers([few]) == f"{filled.split()[0]} registers"
+    both = lesson_02b_race.list_registers([many, few])
+    assert f"{filled} registers" in both and "no claim" in both
 
 
-def test_candidates_are_drawn(bench, capsys):
-    candidates = [lesson_02b.Candidate(6, vectors, 8, group) for vectors in (1, 2) for group in ((1, 1), None)]
+def test_candidates_are_drawn_also_beside_those_for_a_gpu(bench, capsys):
+    candidates = [lesson_02b.Candidate(6, vectors, width) for vectors in (1, 2) for width in (8, 16)]
     runs = {each: time_as(str(each), 1.0, 1.1, 2.0) for each in candidates}
     lesson_02b_race.draw_candidates(bench, runs)
+    lesson_02b_race.draw_candidates(bench, {**runs, lesson_02b_gpu.SHAPES[0]: runs[candidates[0]]})
     lesson_02b_race.draw_equal(bench, [1.0, 1.2, 1.1])
 
 

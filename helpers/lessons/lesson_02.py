@@ -190,6 +190,11 @@ def _judge_tiles(kernel: opencl.Kernel, grid: Grid, tile: int) -> Trace:
                 f"{grid.describe_launch(*SMALL)}: work-item {item} touches the tiles {found} times or more. "
                 f"For one element of C, {own_touches} are enough: let each work-item add its own sum."
             )
+    if (met := int(traced.barriers.max())) > 4 * turns:
+        raise NotYet(
+            f"{grid.describe_launch(*SMALL)}: a work-item meets {met} barriers in {turns} rounds. Two in each round "
+            "are enough: after the tiles are filled, and after they are used."
+        )
     return traced
 
 
@@ -231,8 +236,8 @@ def judge_product(kernel: opencl.Kernel, grid: Grid, traced: Trace | None) -> st
         # Quarters: a sum is exact in any order.
         a, b = (rng.integers(-4, 5, shape).astype(np.float32) / 4 for shape in ((m, k), (k, n)))
         expected = a.astype(float) @ b
-        if (m, n, k) == SIZES[-1]:  # a clamped load times 0 is NaN where 0 was asked for
-            a[:, -1], b, expected = np.inf, np.abs(b) + 1, np.full((m, n), np.inf)
+        if (m, n, k) == SIZES[-1]:  # where 0 was asked for, a number of A or B times 0 is NaN
+            a[:], b[:], expected = np.inf, np.inf, np.full((m, n), np.inf)
         first, second = (_run(kernel, a, b, grid, fill).copy() for fill in kernel_checks.FILLS)
         wrong = np.argwhere((first != expected) | (second != expected))
         if not len(wrong):
@@ -245,7 +250,7 @@ def judge_product(kernel: opencl.Kernel, grid: Grid, traced: Trace | None) -> st
         chance = np.isnan(actual) or first[row, column] != second[row, column]
         why = " It depends on what C held before, or a variable was never set." if chance else ""
         if np.isinf(expected[row, column]):
-            why = " Infinity times 0 is no number: 0 must take the place of what doesn't exist, not multiply it."
+            why = " Infinity times 0 is no number: write 0 into both tiles in place of what doesn't exist."
         raise NotYet(f"{where}, came {actual:g}.{why}")
     unseen = "".join(f", not followed: {access}" for access in traced.unseen) if traced else ""
     return f"{len(SIZES)} sizes{unseen}"

@@ -15,7 +15,6 @@ from helpers.devices.kernel_text import without_comments
 from helpers.errors import WorkshopError
 from helpers.judge import checks, kernel_checks
 from helpers.judge.checks import NotDone, NotYet
-from helpers.lessons.lesson_02b_loops import find_rolled_loops
 
 BLOCK = """
 __kernel void product(__global const float *a, __global const vector *b, __global vector *c, int n, int k) {
@@ -51,27 +50,32 @@ __kernel void product(__global const float *a, __global const vector *b, __globa
     }
 }
 """
+# One work-item copies one panel. In the matrix, j and j + 1 lie `next` numbers apart, i and i + 1 `step`.
+PACK = """
+__kernel void pack(__global const float *from, __global float *panels, int k, int width, int next, int step) {
+    int first = get_global_id(0) * width;  // the panel's first column of B, or row of A
+    for (int i = 0; i < k; i++) {
+        for (int j = 0; j < width; j++) {
+            panels[first * k + i * width + j] = from[(first + j) * next + i * step];
+        }
+    }
+}
+"""
 
 
 class Candidate(NamedTuple):
-    """The numbers that a product's kernel is built and launched with."""
+    """The numbers that a product's kernel is built with."""
 
     rows: int  # of C in a block
     vectors: int  # beside each other in a row of a block
     width: int  # floats of a vector
-    group: tuple[int, int] | None  # work-items of a work-group; None lets the driver choose
 
-    @property
-    def floats(self) -> int:
-        """Numbers of C in a block."""
-        return self.rows * self.vectors * self.width
-
-    def describe_group(self) -> str:
-        """Return the work-items of a work-group in both dimensions, in words."""
-        return "groups of {} x {}".format(*self.group) if self.group else "the driver's groups"
+    def count_registers(self, lanes: int) -> int:
+        """Return the vector registers of `lanes` floats that the block's sums fill; with 0, one for each vector."""
+        return self.rows * self.vectors * (-(-self.width // lanes) if lanes else 1)
 
     def __str__(self) -> str:
-        return f"{self.rows} rows of {self.vectors} x float{self.width}, {self.describe_group()}"
+        return f"{self.rows} rows of {self.vectors} x float{self.width}"
 
 
 def write_numbers(rows: int, vectors: int, width: int) -> str:
@@ -121,11 +125,6 @@ def judge_block(source: str) -> str:
             raise NotYet(f"with ROWS = {rows}, VECTORS = {vectors}, WIDTH = {width}: {problem}") from None
     if re.search(r"\bvolatile\b", without_comments(source)):
         raise NotYet("C is right, but what is `volatile` must lie in memory, and cannot stay in registers.")
-    if rolled := find_rolled_loops(source):
-        raise NotYet(
-            f"C is right, and each number is loaded once. `#pragma unroll`, without a number, is missing above "
-            f"`{rolled[0]}`: the lesson compares the kernel with and without it."
-        )
     (rows, vectors, _), (largest, across, wide) = SHAPES[0], SHAPES[-1]
     return (
         f"{len(SHAPES)} blocks, from {rows} x {vectors} to {largest} x {across * wide} floats, each number loaded "
@@ -255,7 +254,7 @@ def check_tune(learner: Callable[..., object]) -> Iterator[str]:
     for count, broken in cases:
         _judge_tuner(learner, Search(rng, count, broken))
     _judge_other_errors(learner, Search(rng, 3, ()))
-    tried = f"{len(cases)} searches among candidates some of which cannot be built, and one whose build has a bug"
+    tried = f"{len(cases)} searches among candidates some of which cannot be built, and two that an error must stop"
     yield checks.keep_right("tune", learner, tried)
 
 
@@ -367,14 +366,32 @@ def _judge_other_errors(learner: Callable[..., object], search: Search) -> None:
             raise ZeroDivisionError("a bug in build")
         return search.build(candidate)
 
+    def measure(launch: str) -> float:
+        if launch.endswith(search.names[1]):
+            raise WorkshopError("The device is gone.")
+        return search.measure(launch)
+
+    names = list(search.names)
+    _expect_stop(lambda: learner(names, build, search.measure), ZeroDivisionError, "build has a bug and")
+    _expect_stop(lambda: learner(names, search.build, measure), WorkshopError, "the device is gone: measure")
+
+
+def _expect_stop(search: Callable[[], object], expected: type[Exception], cause: str) -> None:
+    """Refuse a search that does not stop with an error.
+
+    Args:
+        search: runs it.
+        expected: the error that must stop it.
+        cause: what raises the error, in words.
+    """
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            learner(list(search.names), build, search.measure)
-    except ZeroDivisionError:
+            search()
+    except expected:
         return
     except Exception as error:
-        raise NotYet(f"build has a bug and raises ZeroDivisionError; tune made {type(error).__name__} of it.") from None
+        raise NotYet(f"{cause} raises {expected.__name__}; tune made {type(error).__name__} of it.") from None
     raise NotYet(
-        "build has a bug and raises ZeroDivisionError, and tune went on. Skip only a candidate that raises "
-        "WorkshopError: other errors must stop the search, or nobody sees the bug."
+        f"{cause} raises {expected.__name__}, and tune went on. Skip only a candidate whose build raises "
+        "WorkshopError: other errors must stop the search, or nobody sees them."
     )

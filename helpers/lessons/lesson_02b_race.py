@@ -15,7 +15,7 @@ from helpers.errors import WorkshopError, wrap
 from helpers.judge import checks
 from helpers.lessons.lesson_02b import Candidate
 from helpers.measure import published, records, timing
-from helpers.measure.plots import BLUE, GREY, ORANGE, RED, SKY, draw_speeds, figure, show
+from helpers.measure.plots import BLUE, GREY, RED, draw_speeds, figure, show
 from helpers.measure.tables import Table, format_number
 
 if TYPE_CHECKING:
@@ -158,53 +158,45 @@ def run_finals(
     return [ranked[0], *tied], timed
 
 
-def list_floats(tied: Sequence[Candidate]) -> str:
-    """Return the floats of C in the blocks between which there is no claim, in words."""
-    floats = sorted({each.floats for each in tied})
-    if len(floats) == 1:
-        return f"{floats[0]} floats"
-    return f"{', '.join(map(str, floats[:-1]))} or {floats[-1]} floats, with no claim between them"
+def list_registers(tied: Sequence[Candidate]) -> str:
+    """Return the registers that the sums of blocks fill between which there is no claim, in words."""
+    filled = sorted({each.count_registers(find_registers()[2]) for each in tied})
+    if len(filled) == 1:
+        return f"{filled[0]} registers"
+    return f"{', '.join(map(str, filled[:-1]))} or {filled[-1]} registers, with no claim between them"
 
 
 def draw_candidates(bench: MatmulBenchmark, searched: Mapping[Any, Measurement]) -> None:
-    """Draw the speed of each candidate over the floats of its block, with all its runs.
+    """Draw the speed of each candidate over the registers that its sums fill, with all its runs.
 
     Args:
         bench: the benchmark that they multiplied.
         searched: by candidate, the runs of the search.
     """
     work, size = 2e-9 * bench.size**3, f"{bench.size:,} x {bench.size:,}"
-    if not isinstance(next(iter(searched)), Candidate):  # of the kernel for a GPU
+    if not all(isinstance(each, Candidate) for each in searched):  # with the kernel for a GPU
         speeds = {str(each): _find_speeds(run, work) for each, run in searched.items()}
         show(*draw_speeds(speeds, f"{size} on {bench.device}", "GFLOP/s"))
         return
     title = f"Which block is fast, {size} on {bench.device}"
-    series: dict[str, list[Candidate]] = {}
-    for candidate in searched:
-        series.setdefault(f"float{candidate.width}, {candidate.describe_group()}", []).append(candidate)
-    with figure(7.5, 4.4, title) as (drawn, axes):
-        for number, (label, mine) in enumerate(series.items()):
+    extension, registers, lanes = find_registers()
+    widths = sorted({each.width for each in searched})
+    with figure(7.5, 4.0, title) as (drawn, axes):
+        for number, width in enumerate(widths):
+            mine = [each for each in searched if each.width == width]
             _draw_runs(
                 axes,
-                [(each.floats * 1.05 ** (number - 2), searched[each], work) for each in mine],
-                {"marker": "os^D"[number % 4], "ms": 6, "color": (BLUE, SKY, RED, ORANGE)[number % 4], "label": label},
+                [(each.count_registers(lanes) * 1.03 ** (2 * number - 1), searched[each], work) for each in mine],
+                {"marker": "o^"[number % 2], "ms": 6, "color": (BLUE, RED)[number % 2], "label": f"float{width}"},
             )
-        extension, registers, width = find_registers()
         if registers:
-            axes.axvline(registers * width, color=GREY, ls="--", lw=1)
-            axes.annotate(
-                f"{extension}:\n{registers * width} floats",
-                (registers * width, 0),
-                xytext=(-4, 4),
-                textcoords="offset points",
-                ha="right",
-                fontsize=9,
-            )
+            label = f"{extension}: a core has {registers}"
+            axes.axvline(registers, color=GREY, ls="--", lw=1, label=label)
+        ticks = sorted({each.count_registers(lanes) for each in searched} | {registers or 1})
         axes.set_xscale("log", base=2)
-        ticks = [32, 64, 128, 256, 512, 1024]
         axes.set_xticks(ticks, [str(tick) for tick in ticks])
-        axes.set(xlabel="floats of C in a block", ylabel="GFLOP/s, slowest to fastest run", ylim=(0, None))
-        drawn.legend(fontsize=9, loc="outside lower center", ncols=2)
+        axes.set(xlabel="vector registers that the sums fill", ylabel="GFLOP/s, slowest to fastest run", ylim=(0, None))
+        drawn.legend(fontsize=9, loc="outside lower center", ncols=3)
     best = min(searched, key=lambda each: searched[each].median)
     show(drawn, f"{title}. Fastest in the search: {best}, {work / searched[best].median:.3g} GFLOP/s.")
 
