@@ -278,10 +278,12 @@ def test_a_limit_has_no_name_where_the_runs_disagree():
     assert limits.tabulate_limits([doubtful], 40.0, 100.0).rows[0][-1].startswith("no claim: arithmetic or memory")
 
 
-def test_a_speed_above_its_roof_is_a_question():
-    above = limits.tabulate_limits([case((0.1, 2.0, 2.0, 2.0), speed=12.0)], 40.0, 100.0)
-    assert above.below[-1].startswith("Above 110 % of the roof")
-    assert above.rows[0][-1] == "above its roof (120 % of its roof)"
+def test_no_kernel_is_above_the_roof_that_all_runs_give(monkeypatch):
+    monkeypatch.setattr(limits.lesson_02, "measure_peak", lambda queue: float("nan"))
+    chains = {1: lesson_01b.Chains(run(1.0), 50.0, 1e-9)}
+    cases = [case((0.1, 2.0, 2.0, 2.0), 0.25, 12.0), case((0.1, 2.0, 2.0, 2.0), 1_000, 80.0)]
+    assert limits.find_roof(None, 40.0, chains, cases) == (48.0, 80.0)
+    assert limits.find_roof(None, 60.0, chains, cases[:1]) == (60.0, 50.0)
 
 
 @pytest.mark.parametrize(

@@ -26,21 +26,12 @@ class Case(NamedTuple):
     group: tuple[int, ...]  # with 32 a GPU would spend its time on starting them
     arguments: Callable[[object, object, int], tuple]  # from the buffers of x and y, and the rows
     expected: Callable[[np.ndarray], np.ndarray]  # what y begins with, from x
+    arrange: Callable[[np.ndarray], np.ndarray] = np.ravel  # the order in which the numbers of x lie in memory
 
     def choose_sizes(self, rows: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the work-items in each dimension, and those of a work-group, for an x with this many rows."""
         items = self.items(rows)
         return items, tuple(map(min, items, self.group))
-
-
-def _make_strided(stride: int) -> Case:
-    return Case(
-        lesson_15.STRIDED,
-        lambda n: (n * n // 32,),
-        (128,),
-        lambda x, y, n: (x, y, np.int32(0), np.int32(stride)),
-        lambda x: x.reshape(-1)[: x.size // 32 * stride : stride],
-    )
 
 
 def _make_pieces(gap: int, stride: int) -> Case:
@@ -65,48 +56,41 @@ def _make_transpose(source: str, each: int) -> Case:
     )
 
 
-def shorten(rows: int) -> int:
-    """Return 32 rows less, but at least 32: such rows begin in more sets of a cache than those of a power of two."""
-    return max(32, rows - 32)
-
-
-SHORTER = "naive, n - 32"
-
-
-def find_side(name: str, rows: int) -> int:
-    """Return how many rows of a square x with so many rows one of CASES uses."""
-    return shorten(rows) if name == SHORTER else rows
+def _make_drift(source: str, arrange: Callable[[np.ndarray], np.ndarray]) -> Case:
+    """Return a case in which x holds n * n / 8 particles of eight numbers, in an order that fits the source."""
+    return Case(
+        source,
+        lambda n: (n * n // 8,),
+        (128,),
+        lambda x, y, n: (x, y, np.int32(n * n // 8)),
+        lambda x: x.reshape(-1, 8)[:, 0] + x.reshape(-1, 8)[:, 3] / 2,
+        lambda x: arrange(x.reshape(-1, 8)),
+    )
 
 
 CASES = {
-    "stride 1": _make_strided(1),
-    "stride 32": _make_strided(32),
     "same span, stride 32": _make_pieces(1024, 32),
     "same span, stride 1": _make_pieces(1024, 1),
-    "in order": _make_pieces(32, 1),
     "copy": _make_transpose(lesson_15.COPY, 1)._replace(expected=lambda x: x.reshape(-1)),
     "naive": _make_transpose(lesson_15.NAIVE, 1),
-    SHORTER: Case(
-        lesson_15.NAIVE,
-        lambda n: (shorten(n), shorten(n)),
-        (32, 8),
-        lambda x, y, n: (x, y, np.int32(shorten(n))),
-        lambda x: x.reshape(-1)[: shorten(len(x)) ** 2].reshape(shorten(len(x)), -1).T.reshape(-1),
-    ),
     "tile": _make_transpose(lesson_15.write_tiled(32), 4),
     "padded tile": _make_transpose(lesson_15.write_tiled(33), 4),
+    "structures": _make_drift(lesson_15.DRIFT, np.ravel),
+    "arrays": _make_drift(lesson_15.DRIFT_ARRAYS, lambda particles: particles.T.reshape(-1)),
 }
-EVICTED = "evicted, "  # before the name of one of CASES: the caches are filled with something else before each run
-SWEPT = 2**25  # floats that are read and written for that: 128 MiB, more than the caches of the devices on record
-SWEEP = "__kernel void sweep(__global float *z) { z[get_global_id(0)] += 1; }"
-READS = ("stride 1", "stride 32", "same span, stride 32", "same span, stride 1", "in order")
-EVICTED_READS = tuple(EVICTED + name for name in READS[2:])
-TRANSPOSES = ("copy", "naive", SHORTER, "tile", "padded tile")
+READS = "same span, stride 32", "same span, stride 1"
+DRIFTS = "structures", "arrays"
+TRANSPOSES = "copy", "naive", "tile", "padded tile"
+
+
+def find_case(name: str) -> Case:
+    """Return one of CASES; as "arrays" the learner's answer to exercise 2, if it is right."""
+    return _make_drift(*lesson_15.accepted[0]) if name == "arrays" and lesson_15.accepted else CASES[name]
 
 
 def record_case(name: str) -> Trace:
-    """Record one of CASES on 32 x 32 floats; a run with evicted caches asks for the same."""
-    case, x = CASES[name.removeprefix(EVICTED)], np.ones(1024, np.float32)
+    """Record one of CASES on 32 x 32 floats."""
+    case, x = find_case(name), np.ones(1024, np.float32)
     kernel = lesson_15.build_kernel(case.source)
     return opencl_recorder.record(kernel, *case.choose_sizes(32), case.arguments(x, np.zeros_like(x), 32))
 
@@ -124,19 +108,19 @@ def measure_kernels(queue: cl.CommandQueue, names: Sequence[str], rows: int) -> 
 
     Args:
         queue: of the lesson's device.
-        names: of CASES, each with or without EVICTED before it.
+        names: of CASES.
         rows: of the square x; a power of two from 32 on.
     """
     import pyopencl as cl
 
     x = np.random.default_rng(0).integers(0, 9, (rows, rows), np.int8).astype(np.float32)
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
-    held, out = (cl.Buffer(queue.context, flags, hostbuf=array) for array in (x, np.zeros_like(x)))
+    out = cl.Buffer(queue.context, flags, hostbuf=np.zeros_like(x))
     ways: dict[str, Callable[[], object]] = {}
     for name in names:
-        case = CASES[name.removeprefix(EVICTED)]
+        case = find_case(name)
         kernel = opencl.build(queue.context, case.source).all_kernels()[0]
-        given = case.arguments(held, out, rows)
+        given = case.arguments(cl.Buffer(queue.context, flags, hostbuf=case.arrange(x)), out, rows)
         ways[name] = functools.partial(kernel, queue, *case.choose_sizes(rows), *given)
         cl.enqueue_fill_buffer(queue, out, np.full(1, np.nan, np.float32), 0, x.nbytes)
         ways[name]()
@@ -147,84 +131,39 @@ def measure_kernels(queue: cl.CommandQueue, names: Sequence[str], rows: int) -> 
             print(f"{name}: WRONG, so it is not timed")
             del ways[name]
     print(f"right, beside NumPy: {'; '.join(ways)}")
-    timed = _insert_sweeps(queue, ways)
-    measured = timing.measure_interleaved(timed, opencl.name(queue.device), timing.ENOUGH, warmup=2, on=queue)
-    runs = {name: measured[name] for name in ways}
-    for name, run in runs.items():
-        records.add_run(run, amount="{0:,} x {0:,} floats".format(find_side(name, rows)))
+    runs = timing.measure_interleaved(ways, opencl.name(queue.device), timing.ENOUGH, warmup=2, on=queue)
+    for run in runs.values():
+        records.add_run(run, amount=f"{rows:,} x {rows:,} floats")
     return runs
 
 
-def _insert_sweeps(queue: cl.CommandQueue, ways: Mapping[str, Callable[[], object]]) -> dict[str, Callable[[], object]]:
-    """Return the ways with a sweep through other memory before each whose name begins with EVICTED."""
-    import pyopencl as cl
-
-    if not any(name.startswith(EVICTED) for name in ways):
-        return dict(ways)
-    swept = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 4 * SWEPT)
-    cl.enqueue_fill_buffer(queue, swept, np.zeros(1, np.float32), 0, 4 * SWEPT)
-    sweep = functools.partial(opencl.build(queue.context, SWEEP).all_kernels()[0], queue, (SWEPT,), (128,), swept)
-    timed: dict[str, Callable[[], object]] = {}
-    for name, way in ways.items():
-        if name.startswith(EVICTED):
-            timed[f"sweep before {name}"] = sweep
-        timed[name] = way
-    return timed
-
-
-# From one kernel to the next; but for the first, each step changes one thing at most.
-STRIDE_STEPS = (
-    "stride 32 → stride 1",
-    "stride 32 → same span, stride 32",
-    "same span, stride 32 → same span, stride 1",
-    "same span, stride 1 → in order",
-    "evicted, same span, stride 32 → evicted, same span, stride 1",
-    "evicted, same span, stride 1 → evicted, in order",
-)
-
-
+READ_STEPS = " → ".join(READS), " → ".join(DRIFTS)
 TRANSPOSE_STEPS = "naive → tile", "tile → padded tile"
 
 
-def _find_span(name: str, rows: int) -> int:
-    """Return how many bytes of x one of the kernels of STRIDE_STEPS reaches over."""
-    return 4 * rows * rows // (1 if "same span" in name or name == "stride 32" else 32)
-
-
-def _describe_change(before: str, after: str) -> str:
-    """Return what becomes fewer or shorter from one kernel of STRIDE_STEPS to the next, counted and computed."""
-    changes = []
-    fewer = [f"{_count_reads(before, line) / _count_reads(after, line):g}" for line in lesson_15.LINES]
-    if set(fewer) != {"1"}:
-        changes.append(f"lines: {', '.join(fewer)} times fewer")
-    if (shorter := _find_span(before, 32) / _find_span(after, 32)) != 1:
-        changes.append(f"span: {shorter:g} times shorter")
-    return "; ".join(changes) or "nothing: the same addresses"
-
-
-def _count_reads(name: str, line: int) -> float:
-    """Return how many lines all reads of one of CASES with a stride ask for."""
-    return sum(a.needed for a in counters.count_accesses(record_case(name), line).values() if not a.writes)
-
-
-def compare_strides(runs: Mapping[str, timing.Measurement]) -> tables.Table:
-    """Return for each of STRIDE_STEPS what changes, and how many times as fast it made the kernel.
+def compare_reads(runs: Mapping[str, timing.Measurement]) -> tables.Table:
+    """Return for each of READ_STEPS how many times fewer lines it asks for, and how many times as fast it is.
 
     Args:
         runs: what `measure_kernels` returned.
     """
     note_steps(runs)
     listed = []
-    for step in STRIDE_STEPS:
+    for step in READ_STEPS:
         before, after = step.split(" → ")
-        if before in runs and after in runs:  # otherwise one of them computed something wrong
-            listed.append((step, _describe_change(before, after), describe_gain(runs[before], runs[after])))
+        if before in runs and after in runs:  # otherwise one of them computed something wrong, or has to come yet
+            fewer = [f"{_count_reads(before, line) / _count_reads(after, line):g}" for line in lesson_15.LINES]
+            listed.append((step, f"{', '.join(fewer)} times", describe_gain(runs[before], runs[after])))
     sizes = ", ".join(map(str, lesson_15.LINES))
-    below = [
-        f"Lines of {sizes} bytes. {_describe_times(runs)}",
-        f"evicted: before each run the device reads and writes {4 * SWEPT // 2**20} MiB of other memory.",
-    ]
-    return records.add_column(tables.Table(listed, ("step", "what changes", "time here"), below), "15")
+    table = tables.Table(
+        listed, ("step", "fewer lines", "time here"), [f"Lines of {sizes} bytes. {_describe_times(runs)}"]
+    )
+    return records.add_column(table, "15")
+
+
+def _count_reads(name: str, line: int) -> float:
+    """Return how many lines all reads of one of CASES ask for."""
+    return sum(a.needed for a in counters.count_accesses(record_case(name), line).values() if not a.writes)
 
 
 def tabulate_transposes(runs: Mapping[str, timing.Measurement], rows: int) -> tables.Table:
@@ -237,10 +176,10 @@ def tabulate_transposes(runs: Mapping[str, timing.Measurement], rows: int) -> ta
     note_steps(runs)
     listed, moved = [], []
     for name in (name for name in TRANSPOSES if name in runs):
-        gigabytes = 8e-9 * find_side(name, rows) ** 2
+        gigabytes = 8e-9 * rows**2
         speeds = [gigabytes / seconds for seconds in (runs[name].median, *reversed(runs[name].quartiles))]
         median, low, high = (f"{speed:.3g}" for speed in speeds)
-        share = speeds[0] / (8e-9 * rows**2 / runs["copy"].median) if "copy" in runs else float("nan")
+        share = runs["copy"].median / runs[name].median if "copy" in runs else float("nan")
         counted = (f"{count:,}" for count in count_case(name))
         listed.append((name, *counted, f"{median} GB/s ({low} to {high})", f"{share:.0%}"))
         if share > 1.1:
@@ -271,7 +210,7 @@ def count_case(name: str) -> tuple[int, int, int]:
 
 def note_steps(runs: Mapping[str, timing.Measurement]) -> None:
     """Note for a record how many times as fast each step made the kernel, and whether the spread allows a claim."""
-    for step in (*STRIDE_STEPS, *TRANSPOSE_STEPS):
+    for step in (*READ_STEPS, *TRANSPOSE_STEPS):
         before, after = step.split(" → ")
         if before in runs and after in runs:
             unit = "times as fast" if timing.is_clear(runs[before], runs[after]) else "times as fast, no claim"
