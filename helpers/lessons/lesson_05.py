@@ -239,31 +239,6 @@ def read_recorded() -> dict[str, Any]:
     return json.loads((records.FOLDER / "cnn_and_mlp.json").read_text(encoding="utf-8"))
 
 
-def draw_right_against_images(own: Mapping[str, tuple[float, float]], dataset: str) -> None:
-    """Draw the recorded percentages of test images that are right by the images learned from, and the learner's own.
-
-    Args:
-        own: for each network the images that it learned from, and the percentage; drawn only if they are MNIST's.
-        dataset: its name.
-    """
-    recorded, title = read_recorded(), "Recorded once each: the MLP leads with few MNIST images, the CNN with many"
-    words = []
-    with figure(7.5, 3.2, title) as (drawn, axes):
-        for name, percents in recorded["right"].items():
-            color, marker = LOOKS[name]
-            axes.plot(
-                recorded["images"], percents, color=color, ls="--", marker=marker, ms=4, label=f"{name}, recorded"
-            )
-            words.append(f"{name}, recorded: {', '.join(f'{percent:.0f}' for percent in percents)}")
-            if dataset == "MNIST":
-                axes.plot(*own[name], color=color, marker=marker, ms=11, ls="", mec="black", label=f"{name}, yours")
-                words.append(f"yours: {own[name][0]:,.0f} images, {own[name][1]:.1f} %")
-        axes.set(xlabel="images learned from, repeated ones counted", ylabel="right on test images (%)", xscale="log")
-        axes.legend(loc="lower right")
-    images = ", ".join(f"{count:,}" for count in recorded["images"])
-    show(drawn, f"{title}. Percent right after {images} images: {'; '.join(words)}.")
-
-
 def draw_right_against_shift(found: Mapping[str, Sequence[float]], title: str, dataset: str) -> None:
     """Draw how many percent of the images each network gets right, by the pixels that their digits were moved.
 

@@ -1,20 +1,17 @@
-"""Serve lesson 05b, Make a training faster: its checks, its figure, the profile of a network, its table of claims."""
+"""Serve lesson 05b, Make a training faster: its checks, its figure, its table of claims."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from helpers.judge import checks
-from helpers.measure import published, records, timing
+from helpers.measure import records, timing
 from helpers.measure.plots import BLUE, ORANGE, figure, show
-from helpers.measure.tables import Table
-
-if TYPE_CHECKING:
-    import keras
+from helpers.measure.tables import MISSING, Table
 
 Tensor: TypeAlias = Any  # of whichever backend Keras runs on; Keras has no type for all of them
 Rule = Callable[[np.ndarray, np.ndarray], bool]  # whether it claims that two timings differ
@@ -106,129 +103,60 @@ def draw_false_claims(times: np.ndarray, rules: Mapping[str, Rule]) -> None:
 # ------------------------------------------------------------------------------------------------- exercise 2
 
 
-def find_limit(operations: float, size: float, rates: Mapping[str, float]) -> str:
-    """Return which of three takes longest: "compute", "memory" or "waiting"; exercise 2 of lesson 05b writes this.
+def unfold(images: Tensor) -> Tensor:
+    """Return the numbers below a 3 x 3 filter at each place, as rows; exercise 2 of lesson 05b writes this function.
 
     Args:
-        operations: additions and multiplications.
-        size: bytes read and written.
-        rates: operations a second, bytes a second, and the seconds that a call costs before it computes anything.
+        images: of shape (n, h, w, c), with h and w of 3 or more.
+
+    Returns:
+        A tensor of shape (n, h - 2, w - 2, 9 * c): pixel by pixel in reading order, each with its c channels.
     """
-    seconds = {"compute": operations / rates["compute"], "memory": size / rates["memory"], "waiting": rates["waiting"]}
-    return max(seconds, key=lambda name: seconds[name])
+    import keras
+
+    high, wide = (size - 2 for size in images.shape[1:3])
+    slices = [images[:, y : y + high, x : x + wide] for y in range(3) for x in range(3)]
+    return keras.ops.concatenate(slices, axis=-1)
+
+
+def _take_windows(images: np.ndarray) -> np.ndarray:
+    """Return what `unfold` returns, with NumPy alone."""
+    windows = np.lib.stride_tricks.sliding_window_view(images, (3, 3), axis=(1, 2))
+    return windows.transpose(0, 1, 2, 4, 5, 3).reshape(*windows.shape[:3], -1)
 
 
 @checks.print_verdict
-def check_find_limit(learner: Callable[..., str]) -> Iterator[str]:
-    """Judge exercise 2 of lesson 05b: what limits a piece of work."""
+def check_unfold(learner: Callable[[Tensor], Tensor]) -> Iterator[str]:
+    """Judge exercise 2 of lesson 05b: the rows of im2col, of numbers and inside a network."""
 
-    def cases(rng: np.random.Generator) -> Iterator[tuple]:
-        yield 2e9, 1e6, {"compute": 1e11, "memory": 1e10, "waiting": 1e-5}
-        for _ in range(20):
-            seconds = rng.permutation([1e-3, 2e-3, 2.5e-3])  # no one of them exceeds the sum of the others
-            rates = {"compute": 10.0 ** rng.integers(9, 14), "memory": 10.0 ** rng.integers(8, 13)}
-            yield (
-                float(seconds[0] * rates["compute"]),
-                float(seconds[1] * rates["memory"]),
-                {**rates, "waiting": float(seconds[2])},
-            )
+    @functools.wraps(learner)
+    def ask(images: np.ndarray) -> object:
+        found = learner(images)
+        if isinstance(found, np.ndarray | list | tuple):
+            raise checks.NotYet("unfold returns numbers, not a tensor. A network cannot learn through NumPy.")
+        return found if found is None or found is ... else np.asarray(found)
 
-    yield checks.keep_right("find_limit", learner, checks.judge_function(learner, find_limit, cases))
+    def cases(rng: np.random.Generator) -> Iterator[tuple[np.ndarray]]:
+        for shape in ((1, 3, 4, 1), (2, 5, 3, 2), (3, 6, 7, 3)):
+            yield (rng.permutation(int(np.prod(shape))).reshape(shape).astype(np.float32),)
 
+    def predict() -> np.ndarray:
+        import keras
 
-def read_gpu_rates(waiting: float) -> dict[str, float]:
-    """Return what NVIDIA's data sheet promises of an H100, in float32 without matrix units, with a host's waiting."""
-    sheet = published.find_data_sheet("NVIDIA H100 80GB HBM3")
-    assert sheet is not None
-    return {"compute": 1e9 * sheet.gflops, "memory": 1e9 * sheet.bandwidth, "waiting": waiting}
+        start = keras.Input(drawn.shape[1:])
+        return keras.Model(start, keras.layers.Lambda(learner)(start)).predict(drawn, verbose=0)
 
-
-def make_rates_table(rates: Mapping[str, float], device: str) -> Table:
-    """Return a table of a device's three rates beside those of an H100, as `find_limit` takes them."""
-    here, gpu = ([_describe_rate(name, each[name]) for name in rates] for each in (rates, read_gpu_rates(0)))
-    gpu[-1] = "assumed as here"
-    below = [f"here: {device}, measured, the fastest runs."]
-    return Table(list(zip(rates, here, gpu, strict=True)), ("", "here", "an H100, by NVIDIA's data sheet"), below)
-
-
-def _describe_rate(name: str, rate: float) -> str:
-    """Return a rate with its unit: operations or bytes a second, or the seconds of a call."""
-    if name == "waiting":
-        return f"{timing.duration(rate)} a call"
-    return f"{rate / 1e9:,.0f} {'GFLOP/s' if name == 'compute' else 'GB/s'}"
-
-
-def make_profile_table(
-    model: keras.Model, images: np.ndarray, device: str, rates: Mapping[str, float]
-) -> tuple[Table, list[str]]:
-    """Return a table of what each layer of a network does forward, how long it takes, and what limits it where.
-
-    The limits are found by the learner's `find_limit` if `check_find_limit` found it right. Each layer is timed with
-    an eighth of the images and with all of them, in turn. A question mark follows a limit that explains less than half
-    of the layer's time.
-
-    Args:
-        model: of layers in a row.
-        images: as many as divide by 8.
-        device: where it runs.
-        rates: of this device, as `find_limit` takes them.
-
-    Returns:
-        The table; and what limits most layers on an H100, with an eighth of the images and with MORE times as many.
-    """
-    find, gpu, rows = checks.find_right("find_limit", find_limit), read_gpu_rates(rates["waiting"]), []
-    limits: list[list[str]] = []
-    below, is_busy = [f"here: {device}, the fastest of 7 runs."], False
-    few: Tensor = images[: len(images) // 8]
-    many: Tensor = images
-    for layer in model.layers:
-        output = layer(few)
-        if not layer.name.startswith(("flatten", "rescaling", "dropout")):
-            ways = {"few": functools.partial(layer, few), "many": functools.partial(layer, many)}
-            timed = timing.measure_interleaved(ways, device, repeats=7)
-            few_seconds, many_seconds = (min(run.seconds) for run in timed.values())
-            operations, size = count_work(layer, few.shape, output.shape)
-            bound = max(operations / rates["compute"], size / rates["memory"], rates["waiting"])
-            is_busy |= few_seconds < 0.8 * bound or many_seconds < 0.5 * few_seconds
-            doubt = " ?" if few_seconds > 2 * bound else ""
-            limits.append([find(operations, size, gpu), find(MORE * operations, MORE * size, gpu)])
-            rows.append(
-                (
-                    type(layer).__name__,
-                    f"{operations / 1e6:,.1f} million, {size / 1e6:.1f} MB",
-                    f"{timing.duration(few_seconds)} ({timing.duration(bound)})",
-                    find(operations, size, rates) + doubt,
-                    f"{many_seconds / few_seconds:.1f} times",
-                    " / ".join(limits[-1]),
-                )
-            )
-        few, many = output, layer(many)
-    if is_busy:
-        below.append("A layer was faster than the rates allow, or with more images: the device was busy meanwhile.")
-    count = len(images) // 8
-    times = f"fastest run of {count} images (by the rates)"
-    headers = ("layer", "operations, bytes", times, "limit here", "8 times the images")
-    columns = [list(column) for column in zip(*limits, strict=True)]
-    table = Table(rows, (*headers, f"on an H100, {count} / {MORE * count:,} images"), below)
-    return table, [max(column, key=column.count) for column in columns]
-
-
-MORE = 256  # times as many images, in the last column of the profile
-
-
-def count_work(layer: keras.Layer, before: Sequence[int], after: Sequence[int]) -> tuple[float, float]:
-    """Return a layer's additions and multiplications, and the bytes (float32) that it reads and writes at least once.
-
-    Args:
-        layer: with weights in a kernel, or without weights.
-        before: the shape of what it takes.
-        after: the shape of what it makes.
-    """
-    weights = int(sum(np.prod(weight.shape) for weight in layer.weights))
-    numbers = int(np.prod(before)) + int(np.prod(after)) + weights
-    if not layer.weights:
-        return float(np.prod(before)), 4.0 * numbers  # each number is compared once
-    return 2.0 * int(np.prod(layer.kernel.shape)) * int(np.prod(after)) / after[-1], 4.0 * numbers
+    tried = checks.judge_function(ask, _take_windows, cases)
+    drawn = np.random.default_rng().random((4, 6, 5, 2), np.float32)
+    found = checks.answer(predict, who="inside a network unfold")
+    if found is None:
+        raise checks.NotYet(
+            "unfold does not run inside a network, where images.shape[0] may be None. Is every step a slice or one of "
+            "keras.ops? For the number of images, keras.ops.reshape takes -1."
+        )
+    if not np.array_equal(np.asarray(found), _take_windows(drawn)):
+        raise checks.NotYet("inside a network, unfold gives other numbers than outside.")
+    yield checks.keep_right("unfold", learner, f"{tried}, and inside a network")
 
 
 # ------------------------------------------------------------------------------------------------- its changes
@@ -254,4 +182,6 @@ def make_claims_table(timed: Mapping[str, timing.Measurement], steps: int) -> Ta
     headers = ("form", "a step here (middle half)", "beside the article's")
     below = [f"here: {before.device}, {len(before.seconds)} runs of each, in turn."]
     table = records.add_column(Table(rows, headers, below), "05b")
+    if all(row[-1] == MISSING for row in table.rows):
+        return Table(rows, headers, [*below, "a step on a GPU: not recorded."])
     return Table(table.rows, (*headers, "a step on a GPU"), table.below)

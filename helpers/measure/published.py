@@ -26,19 +26,15 @@ class Figure(NamedTuple):
     why: str  # the arithmetic or the reason behind `plausible`
 
 
-def read_figures(article: str | None = None) -> list[Figure]:
-    """Return the figures that the workshop's source articles published, in the order of data/published_results.csv.
-
-    Args:
-        article: one of `A` to `E`; all of them by default.
-    """
+def read_figures() -> list[Figure]:
+    """Return the figures that the workshop's source articles published, in the order of data/published_results.csv."""
     with PUBLISHED.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     figures = []
     for row in rows:
         year, value = int(row.pop("year")), float(row.pop("value"))
         figures.append(Figure(year=year, value=value, **row))
-    return [figure for figure in figures if article in (None, figure.article)]
+    return figures
 
 
 class DataSheet(NamedTuple):
