@@ -47,7 +47,7 @@ def find_two_flavors(facts: Facts) -> Results:
             shared = [file for file, names in owners.items() if len(names) > 1]
             if shared:
                 packages = " and ".join(installed)
-                yield tell("packages-two-flavours", facts.host, packages=packages, files=f"{len(shared):,}")
+                yield tell("packages-two-flavors", facts.host, packages=packages, files=f"{len(shared):,}")
 
 
 def find_two_openmp_runtimes(facts: Facts) -> Results:

@@ -61,6 +61,7 @@ def find_wrong_loops(facts: Facts) -> Results:
     usable = sorted((device for device in answer.devices if device.is_usable), key=preference) if answer else []
     if usable and usable[0].has_loop_fault:
         words = ["installed"] if facts.find_package("intel-opencl-rt") else []
+        words += ["space"] if " " in str(facts.folder) else []
         yield tell("opencl-wrong-loops", facts.host, words=words, about=["opencl"], device=usable[0])
 
 
