@@ -80,7 +80,7 @@ def test_outputs_of_the_stand_in_are_refused(tmp_path):
     assert stand_in in message and "ANYGPU_MNIST" in message
 
 
-def test_an_expected_error_is_stored_without_paths_and_colours(tmp_path):
+def test_an_expected_error_is_stored_without_paths_and_colors(tmp_path):
     notebook = sample_lesson.of("import json\njson.loads('nonsense')")
     notebook.cells[0].metadata["tags"] = ["raises-exception"]
     path = sample_lesson.save(tmp_path, notebook)

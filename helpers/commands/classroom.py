@@ -35,6 +35,7 @@ LEFT_OUT += ("lesson_*.toml",)
 # A link to another page: its words, the file. No code of a lesson looks like it.
 LINK = re.compile(r"\[([^][]+)\]\((?![a-z]+:)([^()\s#]+\.(?:md|ipynb|html))[^()\s]*\)")
 
+NO_REPORT = "no report"  # in the column of verdicts: the file holds something else, such as an error message
 TEXTS = ROOT / "classroom" / "bundle"  # what the bundle's own pages say
 
 
@@ -62,6 +63,8 @@ def run(args: argparse.Namespace) -> int:
 def summarize_reports(folder: Path) -> str:
     """Return a table of the texts that `doctor --report` wrote: learner, verdict, what is wrong, GPUs that compute.
 
+    A file that holds no report has a row, too: its learner needs help.
+
     Raises:
         WorkshopError: there is no report in `folder`.
     """
@@ -74,9 +77,12 @@ def summarize_reports(folder: Path) -> str:
         kinds = r"(?:STOPS|NOT KNOWN|LIMITS)[A-Z ]*"
         problems = re.findall(rf"^{kinds}: (.*?)(?=\n  |\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
         gpus = re.findall(r"^\s+(.*\bGPU\)): right", text, re.MULTILINE)
+        learner = path.stem.removeprefix("report-")
         if verdict:
-            rows.append((path.stem.removeprefix("report-"), verdict[1], "\n".join(problems), "\n".join(gpus) or "none"))
-    if not rows:
+            rows.append((learner, verdict[1], "\n".join(problems), "\n".join(gpus) or "none"))
+        else:
+            rows.append((learner, NO_REPORT, f"Read {path.name}: it has no verdict.", ""))
+    if all(row[1] == NO_REPORT for row in rows):
         raise WorkshopError(
             f"{short(folder)} contains no report.",
             "A report is a .txt file that `python3 workshop.py doctor --report report-NAME.txt` writes.",

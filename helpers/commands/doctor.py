@@ -12,7 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's own arguments."""
     parser.add_argument("--quick", action="store_true", help="only what takes less than a second")
     parser.add_argument(
-        "--report", metavar="FILE", type=Path, help="also write a report to send to someone who helps you"
+        "--report", metavar="FILE", type=Path, help="also write a report that you can send when you ask for help"
     )
 
 

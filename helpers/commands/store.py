@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def store_all(paths: Sequence[Path]) -> int:
-    """Execute each lesson and store its outputs in its file; a lesson that is refused keeps its file as it is.
+    """Execute each lesson and store its outputs in its file; a lesson that is refused keeps its file unchanged.
 
     Returns:
         0 if every lesson was stored, 1 if not.

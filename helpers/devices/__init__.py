@@ -155,7 +155,7 @@ def explain_missing(module: str, title: str = "") -> str:
     """
     title = title or (FRAMEWORKS[module].title if module in FRAMEWORKS else module)
     by_lock = module in FRAMEWORKS and module != "torch"
-    build = replace(Host.here(), installed_by="venv")  # what conda made is left as it is, as by `import_tensorflow`
+    build = replace(Host.here(), installed_by="venv")  # what conda made is left unchanged, as by `import_tensorflow`
     get = command(build, "lab --accel cpu" if by_lock else f"lab --with {module}")
     return f"{title} is not installed here; to have it: {get}"
 

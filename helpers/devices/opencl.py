@@ -190,7 +190,7 @@ def explain_failure(source: str, log: str) -> KernelError:
 class Parameter:
     """One parameter of a kernel."""
 
-    text: str  # as it is written, such as `__global const float *a`
+    text: str  # as written, such as `__global const float *a`
     name: str
     is_array: bool  # whether it points to memory that all work-items share
     width: int = 1  # numbers in one element: 16 of a float16, 4 of a float3 (which takes as much room), 1 of a float

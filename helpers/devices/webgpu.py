@@ -257,7 +257,7 @@ def run(
         device: from `request_device`.
         source: WGSL with the entry point `main`; array number i is bound at @group(0) @binding(i).
         arrays: NumPy arrays of elements of 4 bytes; they are copied, never changed.
-        output: the number of the array to return as it is afterwards.
+        output: the number of the array to return, as left by the kernel.
         workgroups: how many in x, or in x, y and z.
 
     Raises:

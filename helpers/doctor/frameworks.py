@@ -19,7 +19,7 @@ FLAVORS = (  # packages that own the same files: of each row one alone may be in
 # (tried: JAX_PLATFORMS=cuda without such a GPU, and an unknown flag in XLA_FLAGS).
 SHADOWING = ("LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES", "PYTHONPATH", "PYTHONHOME")
 ROCM_LIBRARY = r"\blib(hip|roc|amd|MIOpen|rccl)\w*\.so"  # docs/amd-linux.md, step 3
-# What an import says, and what stays as it is in a new environment: files that the system refuses
+# What an import says, and what stays unchanged in a new environment: files that the system refuses
 # (https://github.com/pytorch/pytorch/issues/182008, 2026-04; https://github.com/Comfy-Org/ComfyUI/issues/15117);
 # a folder that no program may be run from; a system's C or C++ library that is older than the packages.
 IMPORT_CAUSES = {
@@ -47,7 +47,7 @@ def find_two_flavors(facts: Facts) -> Results:
             shared = [file for file, names in owners.items() if len(names) > 1]
             if shared:
                 packages = " and ".join(installed)
-                yield tell("packages-two-flavours", facts.host, packages=packages, files=f"{len(shared):,}")
+                yield tell("packages-two-flavors", facts.host, packages=packages, files=f"{len(shared):,}")
 
 
 def find_two_openmp_runtimes(facts: Facts) -> Results:

@@ -60,7 +60,8 @@ def find_wrong_loops(facts: Facts) -> Results:
     answer = facts.answers.get("opencl")
     usable = sorted((device for device in answer.devices if device.is_usable), key=preference) if answer else []
     if usable and usable[0].has_loop_fault:
-        words = ["installed"] if facts.find_package("intel-opencl-rt") else []
+        is_refused = " " in str(facts.folder) or facts.find_package("intel-opencl-rt")
+        words = ["no-driver"] if is_refused else []  # Intel's would not help
         yield tell("opencl-wrong-loops", facts.host, words=words, about=["opencl"], device=usable[0])
 
 

@@ -28,6 +28,7 @@ from helpers.judge.values import describe_mismatch, is_same, short
 GRADE = variables.GRADE
 NBGRADER = "NBGRADER_EXECUTION"  # "autograde" or "validate" in what nbgrader (0.9) executes
 REFUSED = "refused: "  # begins the line in which a process tells why it refuses a kernel, before it judges it again
+RETURNS = "A function returns its answer with `return`, not with `print`."  # follows "... returned nothing."
 SAME_PROCESS = variables.JUDGE_IN_SAME_PROCESS  # "1" only in tests of answers that neither crash nor run forever
 Solution = TypeVar("Solution")  # the text of a kernel, or a function
 
@@ -351,7 +352,7 @@ def judge_function(
                 values = (answer(learner, *copy.deepcopy(case), who=_describe_call(learner, case)) for case in asked)
                 if any(value is not None for value in values):
                     raise NotYet(f"{nothing}; expected {short(expected)}.")
-                raise NotDone(f"{nothing}. (It is `return` that hands an answer back, not `print`.)")
+                raise NotDone(f"{nothing}. ({RETURNS})")
             if mismatch := describe_mismatch(expected, actual):
                 raise NotYet(f"for {_describe_call(learner, arguments)} {mismatch}")
             if not all(is_same(after, before) for after, before in zip(given, arguments, strict=True)):

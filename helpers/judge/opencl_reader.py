@@ -62,7 +62,7 @@ POINTERS = _list_pointers()
 class ParameterType:
     """What a kernel's parameter takes."""
 
-    text: str  # as it is written, such as `__global const float *a`
+    text: str  # as written, such as `__global const float *a`
     memory: int  # GLOBAL, LOCAL or CONSTANT for a pointer, 0 for a number
     element: str  # the type of one element, or of the number, such as `float4`
     element_bytes: int  # bytes of that
@@ -76,7 +76,7 @@ def describe_parameter(argument: Cursor, text: str) -> ParameterType:
 
     Args:
         argument: the parameter's declaration.
-        text: as it is written.
+        text: as written.
     """
     pointee = argument.type.get_pointee()
     memory = find_memory(pointee)

@@ -51,7 +51,7 @@ class Touch:
 class Request(NamedTuple):
     """What neighboring work-items ask of one array at once: one access, the n-th time that each comes to it."""
 
-    access: str  # as it is written in the source
+    access: str  # as written in the source
     array: str  # its name
     group: int  # the number of the work-group
     writes: bool  # whether it writes

@@ -148,8 +148,8 @@ def _expect_results(case: Case, runs: Sequence[np.ndarray]) -> None:
                 f"{where}other numbers in two launches whose output held other numbers before. `=` writes a result; "
                 "`+=` adds to what was there."
             )
-        spoilt = " (What lies beyond the ends of the inputs is nan.)" if np.isnan(outputs[0, i]) else ""
-        raise NotYet(f"{where}{outputs[0, i]:.6g}.{spoilt}")
+        spoiled = " (What lies beyond the ends of the inputs is nan.)" if np.isnan(outputs[0, i]) else ""
+        raise NotYet(f"{where}{outputs[0, i]:.6g}.{spoiled}")
 
 
 def _describe_beyond(case: Case, who: str, index: int) -> str:

@@ -32,7 +32,7 @@ def check_split(learner: Callable[..., tuple[tf.Tensor, ...]], first: str, secon
         with record_operations() as operations:
             parts = checks.answer(learner, a, b, who=f"split, for matrices on {start},")
         if parts is None:
-            raise checks.NotDone("split returned nothing. (It is `return` that hands an answer back, not `print`.)")
+            raise checks.NotDone(f"split returned nothing. ({checks.RETURNS})")
         if not isinstance(parts, tuple | list) or len(parts) != len(names):
             raise checks.NotYet(f"expected three matrices, came {type(parts).__name__}")
         for name, part, exact in zip(names, parts, (exact_a, exact_b, exact_a + exact_b), strict=True):
@@ -186,7 +186,7 @@ def check_progress(learner: Callable[..., list[float]]) -> Iterator[str]:
         if both.log == ["put on 0"] * 2 + ["order", "wait"] * 2 * count and count:
             raise checks.NotDone("this is what you were given: all on device 0, and a wait after each order.")
         if answer is None:
-            raise checks.NotDone("progress returned nothing. (It is `return` that hands an answer back, not `print`.)")
+            raise checks.NotDone(f"progress returned nothing. ({checks.RETURNS})")
         times.append(both.judge(count, where))
         expected = both.compute_losses(first.value, second.value, count)
         if not isinstance(answer, list):

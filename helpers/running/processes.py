@@ -166,7 +166,7 @@ class Run:
         return self.results[0]
 
     def __str__(self) -> str:
-        """What one process printed, as it is; that of several side by side."""
+        """What one process printed, unchanged; the outputs of several, side by side."""
         return str(self._side_by_side())
 
     __repr__ = __str__

@@ -78,7 +78,7 @@ class Statement:
 
     output: Node  # an access, or the name alone
     value: Node  # of a contraction one access, or two with * or + between them
-    text: str  # the statement as it is written
+    text: str  # the statement as written
     aggregate: str = ""  # how a contraction makes one value of many; empty if it is element-wise
     sizes: tuple[Node, ...] = ()  # of a contraction's output
     constraints: tuple[tuple[Node, Node], ...] = ()  # index expressions, and the sizes that they stay below

@@ -1,4 +1,4 @@
-"""The backends of Keras with which a lesson can train: the one judgement of KERAS_BACKEND."""
+"""The backends of Keras with which a lesson can train: the one judgment of KERAS_BACKEND."""
 
 from __future__ import annotations
 

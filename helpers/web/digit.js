@@ -15,7 +15,7 @@ const EXAMPLES = [ // the strokes of each digit, points between 0 and 1
   [[[0.66, 0.32], [0.52, 0.16], [0.36, 0.24], [0.35, 0.4], [0.5, 0.47], [0.65, 0.36], [0.67, 0.3], [0.64, 0.6], [0.56, 0.86]]],
 ];
 
-// As MNIST was made (yann.lecun.com/exdb/mnist): the digit fits a box of 20 x 20, and its centre of mass is the middle
+// As MNIST was made (yann.lecun.com/exdb/mnist): the digit fits a box of 20 x 20, and its center of mass is the middle
 // of 28 x 28. `ink`: FIELD x FIELD numbers from 0 to 255. Returns 784 numbers from 0 to 1, or null for an empty field.
 function likeMnist(ink) {
   let left = FIELD, right = -1, top = FIELD, bottom = -1, mass = 0, sumX = 0, sumY = 0;
