@@ -127,15 +127,17 @@ def record_attention() -> None:
 
 
 def record_writing() -> None:
-    """Note how many pieces a second lesson 16b writes, with and without its cache."""
+    """Note the times of a digit's first and last piece in lesson 16b, with its cache and without it."""
     import pyopencl as cl
 
     from helpers.devices import opencl
     from helpers.lessons import lesson_16b_clock
+    from helpers.lessons.lesson_16b_writer import Writer
+    from helpers.training import writer
 
     gpu_cells.prove_devices()
     context = cl.Context([opencl.pick_device()])
-    lesson_16b_clock.measure_writing(cl.CommandQueue(context))
+    lesson_16b_clock.measure_places(Writer(cl.CommandQueue(context), writer.load_writer()[1], digits=1))
 
 
 def record_limits() -> None:

@@ -1,7 +1,18 @@
-// The taster's writer: lesson 16b's network writes a digit on the GPU, and the page shows it piece by piece.
+// Lesson 16b's network writes a digit on the GPU, and the page shows it piece by piece: the taster's, and a learner's own.
 
 const PIECES = 49;
 const STEPS = [["ask", 3], ["attend", 1], ["combine", 1], ["spread", 4], ["gather", 1]]; // of a layer, with workgroups
+
+const inUnits = (seconds) => {
+  const [size, unit] = seconds >= 1 ? [1, "s"] : seconds >= 1e-3 ? [1e-3, "ms"] : [1e-6, "µs"];
+  return `${(seconds / size).toPrecision(3)} ${unit}`;
+};
+
+function say(id, text, bad = false) {
+  find(id).hidden = false;
+  find(id).textContent = text;
+  find(id).classList.toggle("bad", bad);
+}
 
 class DigitWriter {
   // `weights`: all of them as float32, in the order that writer.wgsl names.
