@@ -369,8 +369,8 @@ def test_the_taster_knows_the_system_that_it_advises(opened):
 
 IMPORTS = """
 import numpy as np
-from helpers.commands import taster
 from helpers.lessons import lesson_14_web as web
+from helpers.lessons import web_pages
 """
 NETWORK = """
 with np.load(web_pages.WEIGHTS) as kept:

@@ -20,7 +20,7 @@ class DigitWriter {
     const made = new DigitWriter();
     const { device } = gpu;
     made.device = device;
-    const module = device.createShaderModule({ code: wgsl });
+    const module = await compile(device, wgsl);
     const kinds = ["read-only-storage", "storage", "storage", "storage", "read-only-storage", "uniform"];
     const entries = kinds.map((type, binding) => ({ binding, visibility: GPUShaderStage.COMPUTE, buffer: { type } }));
     const bound = device.createBindGroupLayout({ entries });
@@ -82,7 +82,7 @@ async function openWriter(gpu) {
     const began = performance.now();
     const words = await writer.write(label, Float32Array.from({ length: PIECES }, () => Math.random() * 0.9999));
     const seconds = (performance.now() - began) / 1000;
-    say("wrote", `A ${label}: ${PIECES} pieces in ${inUnits(seconds)}, the way of the words to the page included, on ${named(gpu.facts)}.`);
+    say("wrote", `A ${label}: ${PIECES} pieces in ${inUnits(seconds)} on ${named(gpu.facts)}, including their copy to the page.`);
     await showWords(find("written"), words, codebook);
   };
   find("write-buttons").replaceChildren(...Array.from({ length: 10 }, (_, label) =>
