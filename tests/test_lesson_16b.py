@@ -59,13 +59,6 @@ def test_the_device_computes_and_chooses_what_numpy_does_with_and_without_the_ca
     assert (network.rows, network.pairs) == (3 * 49, 3 * 2 * 4 * 1_225)
 
 
-def test_what_a_piece_reads_of_the_weights_is_counted(queue, stored):
-    _, weights = stored
-    unread = (writer.VOCABULARY - 1 + transformer.PIECES - 1) * transformer.WIDTH
-    folded = 5 * 2 * transformer.WIDTH  # the scales and shifts of five normalizations
-    assert Writer(queue, weights, 1).count_weights() == sum(map(np.size, weights.values())) - unread - folded
-
-
 def test_evenly_spaced_numbers_choose_each_word_as_often_as_its_share_says(queue):
     scores = np.random.default_rng(0).normal(size=writer.WORDS).astype(np.float32)
     count = 4_000
@@ -92,15 +85,17 @@ def test_a_codebook_has_a_blank_word_and_then_more_and_more_ink():
     assert codebook.shape == (64, 16) and ink[0] == 0 and np.all(np.diff(ink) > -16)  # rounded to whole numbers
 
 
-def test_times_are_noted_for_a_record_and_no_gap_within_the_spread_is_claimed(queue, monkeypatch, tmp_path):
+def test_times_are_noted_for_a_record_and_no_gap_within_the_spread_is_claimed(queue, stored, monkeypatch, tmp_path):
     monkeypatch.setenv(records.RECORD, str(tmp_path / "notes"))
     monkeypatch.setattr(timing, "ENOUGH", 3)
-    runs = lesson_16b_clock.measure_writing(queue)
-    assert {note.label for note in records.read_notes(tmp_path / "notes", "16b")} == set(runs)
+    clock = lesson_16b_clock
+    table = clock.tabulate_places(clock.measure_places(Writer(queue, stored[1], 1)))
+    noted = {note.label for note in records.read_notes(tmp_path / "notes", "16b")}
+    assert {row[0] for row in table.rows} <= noted
     slow, fast = (timing.Measurement("", "", seconds * 13) for seconds in ((2.0,), (1.0,)))
-    names = lesson_16b_clock.WAYS
-    assert lesson_16b_clock.describe_gain(dict(zip(names, (slow, fast, fast), strict=True))) == "2 times as fast"
-    assert lesson_16b_clock.describe_gain(dict(zip(names, (slow, fast, slow), strict=True))) == "no claim"
+    ways = [(way, clock.LAST) for way in (clock.RECOMPUTED, clock.CACHED, clock.AGAIN)]
+    assert clock.describe_gain(dict(zip(ways, (slow, fast, fast), strict=True))) == "2 times as fast"
+    assert clock.describe_gain(dict(zip(ways, (slow, fast, slow), strict=True))) == "no claim"
 
 
 def test_only_intervals_that_do_not_overlap_are_claimed():

@@ -137,10 +137,12 @@ def record_attention(queue: cl.CommandQueue) -> None:
 
 @with_queue
 def record_writing(queue: cl.CommandQueue) -> None:
-    """Note how many pieces a second lesson 16b writes, with and without its cache."""
+    """Note the times of a digit's first and last piece in lesson 16b, with its cache and without it."""
     from helpers.lessons import lesson_16b_clock
+    from helpers.lessons.lesson_16b_writer import Writer
+    from helpers.training import writer
 
-    lesson_16b_clock.measure_writing(queue)
+    lesson_16b_clock.measure_places(Writer(queue, writer.load_writer()[1], digits=1))
 
 
 def record_limits() -> None:

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from helpers import ROOT
 from helpers.devices import webgpu
 from helpers.devices.host import cpu_name
 from helpers.judge import checks, wgsl_checks
 from helpers.judge.checks import Verdict
 from helpers.judge.wgsl_recorder import GROUP, Case
 from helpers.lessons import lesson_14, lesson_14_launches
+from helpers.lessons.web_pages import WEB, read_kernel
 from helpers.measure import records, timing
 from helpers.measure.tables import Table, format_number
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from helpers.training.data import Dataset
 
-WEB = ROOT / "helpers" / "web"
 # The page, as tests/test_browser_gpu.py photographs it, with the caption drawn above it.
 PICTURE = WEB / "pictures" / "drawn.png"
 CAPTION = "Stored picture, not this run: 23 November 2026, Chrome 156, SwiftShader (software)."
@@ -47,11 +46,6 @@ NO_PAGE = "No page has answered here, so nothing was computed. Run this cell in 
 # also if no check could judge it, because a page can.
 own_kernels: dict[str, str] = {}
 _numbers = itertools.count()
-
-
-def read_kernel(name: str) -> str:
-    """Return the workshop's own WGSL: `add`, `dense` or `product`."""
-    return (WEB / f"{name}.wgsl").read_text(encoding="utf-8")
 
 
 # ---------------------------------------------------------------------------------------------- the page

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -13,7 +13,8 @@ from helpers.judge.checks import NotDone, NotYet
 from helpers.judge.trace import Trace
 from helpers.lessons.lesson_16 import DEPTH, set_depth
 from helpers.lessons.lesson_16_faults import CLOSE, compute_attention
-from helpers.training.transformer import LAYERS, PIECES, WIDTH
+from helpers.lessons.lesson_16b_faults import Step, name_mistake
+from helpers.training.transformer import PIECES
 from helpers.training.writer import WORDS
 
 CHOOSE = """
@@ -222,6 +223,7 @@ def judge_attend_new(source: str) -> str:
     small, rng = kernel_checks.build(set_depth(source, SMALL), "attend_new"), kernel_checks.make_generator()
     rows = rng.normal(size=(3, HEADS, PLACES, SMALL)).astype(np.float32)
     held = rng.normal(size=(2, HEADS, ROOM, SMALL)).astype(np.float32)  # left there by the digit before
+    steps, answers = [], []
     for place in range(PLACES):
         launch = f"D = {SMALL}, room = {ROOM}, place = {place}, {HEADS} work-items"
         given = [*np.ascontiguousarray(rows[:, :, place]), *held, np.zeros((HEADS, SMALL), np.float32)]
@@ -230,9 +232,11 @@ def judge_attend_new(source: str) -> str:
         kernel_checks.expect_writes(traced, launch, small)
         kernel_checks.refuse_faults(traced, launch)
         _refuse_wrong_place(traced, launch, place)
+        steps.append(Step(rows[:, :, place], held, place))
+        answers.append(traced.arrays[5].reshape(HEADS, SMALL))
         held = np.stack(traced.arrays[3:5]).reshape(held.shape)
-        expected = compute_attention(rows[0][:, place : place + 1], *rows[1:, :, : place + 1])[:, 0]
-        _refuse_wrong_answer(traced.arrays[5].reshape(HEADS, SMALL), expected, launch, _explain_reads(traced, place))
+        why = _explain_reads(traced, place) or name_mistake(steps, answers)
+        refuse_wrong_answer(answers[-1], steps[-1].compute_answer(), launch, why)
     places = _judge_long(kernel, rng)
     return f"{PLACES} places recorded and {places} more, no race seen, on {opencl.name(kernel.device)}"
 
@@ -274,7 +278,7 @@ def _explain_reads(traced: Trace, place: int) -> str:
     return ""
 
 
-def _refuse_wrong_answer(actual: np.ndarray, expected: np.ndarray, launch: str, why: str) -> None:
+def refuse_wrong_answer(actual: np.ndarray, expected: np.ndarray, launch: str, why: str) -> None:
     """Refuse answers, of shape (heads, d), that differ from what was expected."""
     wrong = np.argwhere(~np.isclose(actual, expected, CLOSE, CLOSE))
     if len(wrong):
@@ -298,24 +302,7 @@ def _judge_long(kernel: opencl.Kernel, rng: np.random.Generator) -> int:
         answer = given[3].read()[0].view(np.float32).reshape(HEADS, 16)
         expected = compute_attention(rows[0][:, place : place + 1], *rows[1:, :, : place + 1])[:, 0]
         before = f" The {place} places before it were right." if place else ""
-        _refuse_wrong_answer(answer, expected, f"D = 16, room = {places}, place = {place}", before)
+        refuse_wrong_answer(answer, expected, f"D = 16, room = {places}, place = {place}", before)
     if any(each.read()[1] is not None for each in kept):
         raise NotYet("D = 16: the kernel writes outside the cache.")
     return places
-
-
-# ---------------------------------------------------------------------------------------------- what a piece reads
-
-
-@checks.print_verdict
-def check_read(learner: Callable[[int, int], int]) -> Iterator[str]:
-    """Exercise 3: the bytes that a new piece reads."""
-    tried = checks.judge_function(
-        learner, compute_read, lambda rng: [(1_000, 0), (1_000, 48), (0, 7), *rng.integers(0, 5_000, (5, 2)).tolist()]
-    )
-    yield checks.keep_right("read", learner, tried)
-
-
-def compute_read(weights: int, place: int) -> int:
-    """Return the bytes that a new piece at a place reads: the weights, and the keys and values up to that place."""
-    return 4 * (weights + LAYERS * 2 * WIDTH * (place + 1))

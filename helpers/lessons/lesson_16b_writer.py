@@ -145,11 +145,6 @@ class Writer:
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
         return cl.Buffer(self._context, flags, hostbuf=np.ascontiguousarray(array, np.float32))
 
-    def count_weights(self) -> int:
-        """Return how many weights a new piece needs: all but the rows of other words and other places."""
-        tables = [self._weights[name].size // 4 for name in ("words", "places")]
-        return sum(buffer.size // 4 for buffer in self._weights.values()) - sum(tables) + 2 * WIDTH
-
     def begin(self, labels: Sequence[int] | np.ndarray, seed: int) -> None:
         """Begin new digits: the first word of each is its label, and nothing is counted yet.
 

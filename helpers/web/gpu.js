@@ -82,7 +82,7 @@ const named = (facts) => facts.name + (facts.software ? " (software: the process
 
 // ------------------------------------------------------------------------------------------------ one kernel
 
-async function build(device, wgsl, entryPoint = "main") {
+async function compile(device, wgsl) {
   device.pushErrorScope("validation");
   const module = device.createShaderModule({ code: wgsl });
   const { messages } = await module.getCompilationInfo();
@@ -92,6 +92,11 @@ async function build(device, wgsl, entryPoint = "main") {
     const lines = wrong.map((one) => `line ${one.lineNum}, column ${one.linePos}: ${one.message}`);
     throw new Error(`The WGSL does not compile. ${lines.join("; ")}`);
   }
+  return module;
+}
+
+async function build(device, wgsl, entryPoint = "main") {
+  const module = await compile(device, wgsl);
   return device.createComputePipelineAsync({ layout: "auto", compute: { module, entryPoint } });
 }
 

@@ -4,18 +4,8 @@ const COUNT = 1_000_000;
 const SIZES = [32, 64, 128, 256, 512, 1024, 2048];
 const SLOW = 1.5; // seconds: no larger size after a run that took so long
 
-const inUnits = (seconds) => {
-  const [size, unit] = seconds >= 1 ? [1, "s"] : seconds >= 1e-3 ? [1e-3, "ms"] : [1e-6, "µs"];
-  return `${(seconds / size).toPrecision(3)} ${unit}`;
-};
 const inBytes = (bytes) => (bytes >= 2 ** 30 ? `${(bytes / 2 ** 30).toFixed(1)} GiB` : bytes >= 2 ** 20 ?
   `${(bytes / 2 ** 20).toFixed(0)} MiB` : `${(bytes / 2 ** 10).toFixed(0)} KiB`);
-
-function say(id, text, bad = false) {
-  find(id).hidden = false;
-  find(id).textContent = text;
-  find(id).classList.toggle("bad", bad);
-}
 
 function table(heads, rows) {
   const line = (cells, kind) => element("tr", {}, ...cells.map((cell, at) => element(kind || (at ? "td" : "th"), {}, cell)));

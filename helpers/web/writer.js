@@ -1,7 +1,18 @@
-// The taster's writer: lesson 16b's network writes a digit on the GPU, and the page shows it piece by piece.
+// Lesson 16b's network writes a digit on the GPU, and the page shows it piece by piece: the taster's, and a learner's own.
 
 const PIECES = 49;
 const STEPS = [["ask", 3], ["attend", 1], ["combine", 1], ["spread", 4], ["gather", 1]]; // of a layer, with workgroups
+
+const inUnits = (seconds) => {
+  const [size, unit] = seconds >= 1 ? [1, "s"] : seconds >= 1e-3 ? [1e-3, "ms"] : [1e-6, "µs"];
+  return `${(seconds / size).toPrecision(3)} ${unit}`;
+};
+
+function say(id, text, bad = false) {
+  find(id).hidden = false;
+  find(id).textContent = text;
+  find(id).classList.toggle("bad", bad);
+}
 
 class DigitWriter {
   // `weights`: all of them as float32, in the order that writer.wgsl names.
@@ -9,7 +20,7 @@ class DigitWriter {
     const made = new DigitWriter();
     const { device } = gpu;
     made.device = device;
-    const module = device.createShaderModule({ code: wgsl });
+    const module = await compile(device, wgsl);
     const kinds = ["read-only-storage", "storage", "storage", "storage", "read-only-storage", "uniform"];
     const entries = kinds.map((type, binding) => ({ binding, visibility: GPUShaderStage.COMPUTE, buffer: { type } }));
     const bound = device.createBindGroupLayout({ entries });
@@ -71,7 +82,7 @@ async function openWriter(gpu) {
     const began = performance.now();
     const words = await writer.write(label, Float32Array.from({ length: PIECES }, () => Math.random() * 0.9999));
     const seconds = (performance.now() - began) / 1000;
-    say("wrote", `A ${label}: ${PIECES} pieces in ${inUnits(seconds)}, the way of the words to the page included, on ${named(gpu.facts)}.`);
+    say("wrote", `A ${label}: ${PIECES} pieces in ${inUnits(seconds)} on ${named(gpu.facts)}, including their copy to the page.`);
     await showWords(find("written"), words, codebook);
   };
   find("write-buttons").replaceChildren(...Array.from({ length: 10 }, (_, label) =>

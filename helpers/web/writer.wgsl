@@ -1,4 +1,5 @@
 // Lesson 16b's network writes one digit, piece by piece: 13 launches for each piece, which keep the cache on the device.
+// One of them, attend, comes from attend.wgsl, or from a learner.
 @group(0) @binding(0) var<storage, read> weights: array<f32>; // in the order of the numbers below
 @group(0) @binding(1) var<storage, read_write> rows: array<f32>; // of 64: x, q, k, v, answers, scores; then 256: hidden
 @group(0) @binding(2) var<storage, read_write> cache: array<f32>; // keys, then values: (2 layers, 4 heads, 49 places, 16)
@@ -49,32 +50,6 @@ fn ask(@builtin(global_invocation_id) id: vec3<u32>) { // 192: q, k and v
     let part = id.x / 64u;
     let o = id.x % 64u;
     rows[Q + id.x] = weights[layer + ASK_BIAS + id.x] + multiply_normal(layer, layer + ASK + part * 4096u, 64u, o);
-}
-
-@compute @workgroup_size(4)
-fn attend(@builtin(global_invocation_id) id: vec3<u32>) { // one head
-    let place = words[50];
-    let row = id.x * 16u;
-    let head = (at.layer * 4u + id.x) * 49u;
-    for (var c = 0u; c < 16u; c++) {
-        cache[(head + place) * 16u + c] = rows[K + row + c];
-        cache[VALUES + (head + place) * 16u + c] = rows[V + row + c];
-    }
-    var answer = array<f32, 16>();
-    var largest = -3.4e38; // WGSL has no infinity
-    var sum = 0.0;
-    for (var j = 0u; j <= place; j++) {
-        var score = 0.0;
-        for (var c = 0u; c < 16u; c++) { score += rows[Q + row + c] * cache[(head + j) * 16u + c]; }
-        score /= 4.0;
-        let next = max(largest, score);
-        let old = exp(largest - next);
-        let weight = exp(score - next);
-        sum = sum * old + weight;
-        for (var c = 0u; c < 16u; c++) { answer[c] = answer[c] * old + weight * cache[VALUES + (head + j) * 16u + c]; }
-        largest = next;
-    }
-    for (var c = 0u; c < 16u; c++) { rows[ANSWERS + row + c] = answer[c] / sum; }
 }
 
 @compute @workgroup_size(64)
