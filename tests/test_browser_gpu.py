@@ -115,10 +115,8 @@ def test_the_workshops_kernels_equal_numpy_and_give_way_to_right_ones(network, c
     assert "the workshop's" in output and "NumPy's" in output and "the same digit as NumPy: 20 of 20 images" in output
     web.own_kernels["dense"] = web.read_kernel("dense") + "// mine"
     web.read_in_python(network, device)
-    table = web.compare_speed(network, adapter, device, repeats=3)
     output = capsys.readouterr().out
     assert "dense:   yours" in output and "20 of 20 images" in output
-    assert "m, n, k = 20, 12, 784" in str(table) and webgpu.name(adapter) in str(table)
 
     a, b = np.random.default_rng(0).random((2, 36, 36), dtype=np.float32)
     shape = np.array([36, 0, 0, 0], np.uint32)

@@ -228,7 +228,7 @@ def record_atomics() -> None:
 
 
 def record_webgpu() -> None:
-    """Note lesson 14's addition and its sums without barriers, and lesson 14b's product on 10,000 random images."""
+    """Note lesson 14's addition and its sums without barriers."""
     import numpy as np
 
     from helpers.devices import webgpu
@@ -249,9 +249,6 @@ def record_webgpu() -> None:
     run = timing.measure(add, label="addition through WebGPU", device=name)
     records.add_run(run, "GB/s", 12e-9 * len(numbers), f"{len(numbers):,} elements", lesson="14")
     lesson_14.leave_out_barriers(device, prediction=None)
-    images = workload.pick(preview=500, lab=1_000, full=10_000)
-    network = lesson_14_web.load_network(gpu_cells.find_images(), images)
-    lesson_14_web.compare_speed(network, adapter, device, repeats=15)
 
 
 def record_providers() -> None:
@@ -365,7 +362,7 @@ PARTS = {  # in the order of their worth
     "groups and copies": Part(record_groups_and_copies, 40, "01b", OPENCL),
     "limits": Part(record_limits, 40, "01b", OPENCL),
     "atomics": Part(record_atomics, 25, "12", OPENCL),
-    "WebGPU": Part(record_webgpu, 40, "14b", ("numpy", "wgpu")),
+    "WebGPU": Part(record_webgpu, 30, "14", ("numpy", "wgpu")),
     "steps on JAX": Part(record_steps, 45, "04", ("keras", "jax"), (("KERAS_BACKEND", "jax"),)),
     "steps on PyTorch": Part(record_steps, 45, "04", ("keras", "torch"), (("KERAS_BACKEND", "torch"),)),
     "Tile": Part(record_tile, 60, "03", (*OPENCL, "jax")),

@@ -307,7 +307,8 @@ def refuse_faults(traced: Trace, launch: str, owners: int | None = None) -> None
             f"{touch.array}, which has the elements 0 to {traced.lengths[touch.array] - 1}.{hint if owners else ''}"
         )
     for race in traced.races() or traced.unwritten():
-        raise NotYet(f"{launch}: {race}.{_hint_at_ids(traced)}")
+        stopped = "".join(f" Not followed: {what.rstrip('.')}." for what in traced.unseen)
+        raise NotYet(f"{launch}: {race}.{_hint_at_ids(traced)}{stopped}")
 
 
 def _hint_at_ids(traced: Trace) -> str:

@@ -146,7 +146,6 @@ def _choose_safe_device(device: cl.Device, dare_gpu: bool) -> tuple[dict[str, st
 BRANCHES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "if (get_group_id(0) == 0)": lambda me, group: (group == 0).astype(int),
     "if (me < 200)": lambda me, group: (me < 200).astype(int),
-    "if (get_local_id(0) < 200)": lambda me, group: (me < 200).astype(int),
     "for (int k = 0; k < 3; k++)": lambda me, group: np.full_like(me, 3),
     "for (int k = 0; k < me; k++)": lambda me, group: me,
 }
@@ -180,7 +179,14 @@ def try_branches(run: Callable[..., str], source: str, predictions: Mapping[str,
                 outcome = f"{wrong.sum()} of {len(x)} wrong: {places}" if places else "all right"
             rows.append((branch, predictions.get(branch) or "", passes, legal, outcome))
     return Table(
-        rows, ("branch", "you", "passes, group 0; 1", "by the standard", f"elements of out, 0 to {len(x) - 1}")
+        rows,
+        (
+            "branch",
+            "you",
+            "passes of a work-item, group 0; 1",
+            "by the standard",
+            f"elements of out, 0 to {len(x) - 1}",
+        ),
     )
 
 

@@ -1,22 +1,11 @@
-"""Lesson 12, Break kernels on purpose: a race, drawn; a driver's own wrong loop."""
+"""Lesson 12, Break kernels on purpose: a race, drawn."""
 
 from __future__ import annotations
 
 import itertools
-import os
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
-
-from helpers.devices import frameworks, opencl
 from helpers.errors import WorkshopError
-from helpers.lessons.lesson_12 import AT_ONCE, describe_exit, launch
 from helpers.measure import plots
-from helpers.measure.tables import Table
-from helpers.running import processes
-
-RECORDED_FAULT = ("recorded, 27 November 2026: PoCL 3.1 (Debian 12), AMD EPYC", 64, 1, 64)  # a row of `try_drivers`
 
 STEPS = ("read", "add", "write")  # of `total[0] += 1`
 
@@ -88,46 +77,3 @@ def draw_orders(*orders: str) -> None:
     print(
         f"computed: of the {len(every)} possible orders, {lost} lose an addition; the smallest total is {min(totals)}"
     )
-
-
-# --------------------------------------------------------------------------------------- a driver that compiles wrongly
-
-
-def add_ones(sources: Sequence[str], options: str) -> list[int]:
-    """Run kernels of `x` and `out` on 64 ones, in one work-group of the lesson's device; called in a subprocess.
-
-    Args:
-        sources: OpenCL C, one kernel in each.
-        options: what the last one is built with once more.
-
-    Returns:
-        The first number of each `out`.
-    """
-    arguments = [np.ones(64, np.int32), np.zeros(1, np.int32)]
-    sums = [launch(source, 64, 64, arguments) for source in sources]
-    os.environ["PYOPENCL_BUILD_OPTIONS"] = options
-    return [int(out[0]) for out in [*sums, launch(sources[-1], 64, 64, arguments)]]
-
-
-def try_drivers(source: str, bounds: Sequence[str], options: str = "-cl-opt-disable") -> Table:
-    """Let every CPU's driver here add 64 ones, and show what came; if none is wrong, also what was recorded.
-
-    Args:
-        source: OpenCL C with BOUND in a loop's condition.
-        bounds: what stands there, one after the other.
-        options: what the kernel with the last bound is built with in the last column.
-    """
-    given = {"sources": [source.replace("BOUND", bound) for bound in bounds], "options": options}
-
-    def run(place: str) -> list[object]:
-        added, variables = "helpers.lessons.lesson_12_race:add_ones", {"PYOPENCL_CTX": place}
-        done = processes.run(added, seconds=90, check=False, variables=variables, arguments=given)
-        return done.result or [describe_exit(done)] * (len(bounds) + 1)
-
-    places = {place: device for place, device in frameworks.opencl_devices().items() if opencl.kind(device) == "cpu"}
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        sums = pool.map(run, places)
-        rows = [(opencl.name(device), *row) for device, row in zip(places.values(), sums, strict=True)]
-    if all(row[1] == row[2] for row in rows):
-        rows.append(RECORDED_FAULT)
-    return Table(rows, ("driver", *bounds, f"{bounds[-1]}, {options}"))

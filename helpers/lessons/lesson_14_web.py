@@ -19,14 +19,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from helpers.devices import webgpu
-from helpers.devices.host import cpu_name
 from helpers.judge import checks, wgsl_checks
 from helpers.judge.checks import Verdict
 from helpers.judge.wgsl_recorder import GROUP, Case
 from helpers.lessons import lesson_14, lesson_14_launches
 from helpers.lessons.web_pages import WEB, read_kernel
-from helpers.measure import records, timing
-from helpers.measure.tables import Table, format_number
 
 if TYPE_CHECKING:
     import wgpu
@@ -268,42 +265,6 @@ def read_in_python(network: Network, device: wgpu.GPUDevice) -> None:
         print(f"{what + ':':9}{'yours' if what in own_kernels else instead}")
     same = int((digits == network.compute_probabilities().argmax(1)).sum())
     print(f"the same digit as NumPy: {same:,} of {m:,} images; right: {(digits == network.labels).mean():.1%}")
-
-
-def compare_speed(network: Network, adapter: wgpu.GPUAdapter, device: wgpu.GPUDevice, repeats: int) -> Table:
-    """Return how fast the first layer is by NumPy and by a dense kernel, beside a recorded GPU.
-
-    Args:
-        network: its images are the rows.
-        adapter: for the name.
-        device: of this adapter.
-        repeats: of each; the slow ones are few.
-    """
-    values, (matrix, bias, relu) = network.images.astype(np.float32) / 255, network.list_layers()[0]
-    (m, k), n = values.shape, bias.size
-    made = webgpu.Kernel(device, own_kernels.get("dense", read_kernel("dense")))
-    arrays = [values, matrix, bias, np.zeros((m, n), np.float32), np.array([m, n, k, relu], np.uint32)]
-    group = made.bind({number: webgpu.buffer(device, array) for number, array in enumerate(arrays)})
-
-    def on_device() -> None:
-        made.submit(group, -(-m * n // 64))
-        webgpu.wait(device)  # submit only fills the queue: the clock stops behind the fence
-
-    runs = [
-        timing.measure(
-            lambda: np.maximum(values @ matrix + bias, 0), label="NumPy", device=cpu_name(), repeats=repeats
-        ),
-        timing.measure(on_device, label="dense", device=webgpu.name(adapter), repeats=repeats),
-    ]
-    rows = []
-    for run in runs:
-        records.add_run(run, "GFLOP/s", 2e-9 * m * n * k, f"{m:,} x {k} by {k} x {n}")
-        slow, fast = (2e-9 * m * n * k / seconds for seconds in reversed(run.quartiles))
-        spread = f"{format_number(slow)} to {format_number(fast)}"
-        rows.append((run.label, run.device, format_number(2e-9 * m * n * k / run.median), spread))
-    headers = ("", "computed by", "GFLOP/s", f"the middle half of {repeats} runs")
-    table = Table(rows, headers, (f"m, n, k = {m:,}, {n}, {k}",))
-    return records.add_column(table, "14b")
 
 
 def read_in_page(network: Network) -> Page:
