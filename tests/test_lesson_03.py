@@ -21,12 +21,6 @@ def test_every_turn_of_every_loop_is_a_point(source, shape, asked):
     assert lesson_03.count_points(source, shape) == asked
 
 
-def test_of_xlas_text_the_rows_are_told():
-    text = "%a (p: f32[64,16], q: f32[1024,1]) -> f32[1024,16] {\n  %b = f32[1024,16]{1,0} add(%p, %q)\n}"
-    assert lesson_03.list_blocks(text) == "1,024 rows of 16, 64 rows of 16"
-    assert lesson_03.list_blocks("ROOT %a = f32[16384,1] b(f32[16384] %c)") == "no rows"
-
-
 @pytest.mark.parametrize(
     ("check", "source", "fact"),
     [
@@ -59,22 +53,18 @@ def test_only_the_untouched_line_is_called_a_copy(capsys):
     assert capsys.readouterr().out.startswith("right")
 
 
-@pytest.mark.parametrize(
-    ("others", "numpy", "again", "compared"),
-    [(0.0, 4.0, 4.02, True), (0.0, 4.0, 8.0, False), (0.5, 4.0, 4.02, False)],
-)
-def test_speeds_are_compared_only_where_they_can_be(others, numpy, again, compared, monkeypatch, capsys):
+@pytest.mark.parametrize(("others", "compared"), [(0.0, True), (0.5, False)])
+def test_speeds_are_compared_only_where_they_can_be(others, compared, monkeypatch, capsys):
     figures = []
     monkeypatch.setattr(lesson_03.plots, "show", lambda figure, alt: figures.append(alt))
-    seconds = {"16 x 4": 2.0, "4 x 16": 1.0, "yours": 1.0, "the compiler's": 1.0, "NumPy": numpy, "NumPy again": again}
+    seconds = {"16 x 4": 2.0, "4 x 16": 1.0, "yours": 1.0, "the compiler's": 1.0, "NumPy": 4.0}
     runs = {
         label: Measurement(label, "a device", tuple(middle + 0.01 * k for k in range(15)))
         for label, middle in seconds.items()
     }
     lesson_03.draw_blocks(runs, {"16 x 4": (16, 4), "4 x 16": (4, 16), "yours": (2, 32)}, 10, others)
     printed = capsys.readouterr().out
-    assert ("as fast as NumPy " in printed) == compared
-    assert ("4 x 16 is" in printed) == (others == 0.0)
+    assert ("4 x 16 is" in printed) == compared
     assert "0.31 loads, vectors of 4:" in figures[0] and "yours, 2 x 32 0.53 loads, vectors of 16:" in figures[0]
 
 

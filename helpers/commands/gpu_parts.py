@@ -365,7 +365,7 @@ PARTS = {  # in the order of their worth
     "WebGPU": Part(record_webgpu, 30, "14", ("numpy", "wgpu")),
     "steps on JAX": Part(record_steps, 45, "04", ("keras", "jax"), (("KERAS_BACKEND", "jax"),)),
     "steps on PyTorch": Part(record_steps, 45, "04", ("keras", "torch"), (("KERAS_BACKEND", "torch"),)),
-    "Tile": Part(record_tile, 60, "03", (*OPENCL, "jax")),
+    "Tile": Part(record_tile, 60, "03", OPENCL),
     "fusion": Part(record_fusion, 30, "06b", (*OPENCL, "jax")),
     "trainings": Part(record_trainings, 80, "04", ("keras", "jax"), (("KERAS_BACKEND", "jax"),)),
     "backends": Part(record_backends, 60, "06", ("keras", "jax")),

@@ -39,7 +39,9 @@ PROMISED_ZEROS = (
     f"{UNWRITTEN} With zeros there they are right, and WGSL promises zeros. The package wgpu leaves other numbers "
     "there, as the end of lesson 14 shows. Write the zeros yourself."
 )
-RACE_IN_A_ROUND = "A barrier is missing (after the copy, after a round), or others than those with `me < step` add."
+RACE_IN_A_ROUND = (
+    "A barrier is missing after the copy or after a round, or invocations other than those with `me < step` add."
+)
 
 
 def pad(values: np.ndarray) -> np.ndarray:

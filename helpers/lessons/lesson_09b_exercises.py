@@ -85,7 +85,7 @@ def check_checkpoints(save: Callable[[Disk, int, list], object], newest: Callabl
     mark = float([0, *(number for number in on_disk if isinstance(number, int | float | np.number))][-1])
     trainings: list[tuple[Sequence[int], Callable[[int], list[float]]]] = [
         (range(1, 5), lambda step: [step / 3, mark, -2.5, mark, 0.0]),
-        ((10**9 - 1, 10**9), lambda step: [step / 3, mark, -2.5, mark, 0.0]),
+        ((99_999, 100_000), lambda step: [step / 3, mark, -2.5, mark, 0.0]),
         ((8, 16, 24), lambda step: [mark, float(step), mark]),
         ((1, 3, 5), lambda step: [0.0] * 4),
         ((1, 2, 3), lambda step: [1.0, 1.0, float(step), 1.0]),

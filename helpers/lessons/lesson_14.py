@@ -46,28 +46,25 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(local_invocation_
 COPY = "near[me] = select(0.0, x[id.x], id.x < n);"
 COPY_WITHOUT_ZEROS = "if (id.x < n) { near[me] = x[id.x]; }"
 STEPS = (32, 16, 8, 4, 2, 1)
-LEFT_OUT = {  # the steps that have no barrier after them, and the invocation that ends with the sum
-    "all barriers": ((), 0),
-    "none in the last three rounds": ((4, 2, 1), 0),
-    "none in all six rounds": (STEPS, 0),
-    "the same, added toward 63": (STEPS, 63),
+LEFT_OUT = {  # the steps that have no barrier after them
+    "all barriers": (),
+    "none in the last three rounds": (4, 2, 1),
+    "none in all six rounds": STEPS,
 }
 
 
-def write_sums(copy: str = COPY, left_out: Sequence[int] = (), last: int = 0) -> str:
+def write_sums(copy: str = COPY, left_out: Sequence[int] = ()) -> str:
     """Return exercise 3's kernel in WGSL, with its rounds written out.
 
     Args:
         copy: the statement that fills `near`.
         left_out: the steps of the rounds that have no barrier after them.
-        last: the invocation that ends with the sum: 0, or 63, which adds in the mirrored order.
     """
     rounds = []
     for step in STEPS:
-        who, other = (f"me >= {GROUP - step}u", f"me - {step}u") if last else (f"me < {step}u", f"me + {step}u")
         barrier = "" if step in left_out else " workgroupBarrier();"
-        rounds.append(f"if ({who}) {{ near[me] += near[{other}]; }}{barrier}")
-    return SUMS.format(copy=copy, rounds="\n    ".join(rounds), last=last)
+        rounds.append(f"if (me < {step}u) {{ near[me] += near[me + {step}u]; }}{barrier}")
+    return SUMS.format(copy=copy, rounds="\n    ".join(rounds), last=0)
 
 
 def leave_out_barriers(device: wgpu.GPUDevice, prediction: object, groups: int = 1_000) -> Table:
@@ -81,8 +78,8 @@ def leave_out_barriers(device: wgpu.GPUDevice, prediction: object, groups: int =
     rows, ones, first_sums = [], np.ones(groups * GROUP, np.float32), {}
     arrays = [ones, np.zeros(groups, np.float32), np.array([ones.size], np.uint32)]
     small = Case("n = 64", {0: ones[:64], 2: np.array([64], np.uint32)}, 1, np.full(1, 64, np.float32), 1)
-    for label, (left_out, last) in LEFT_OUT.items():
-        source = write_sums(left_out=left_out, last=last)
+    for label, left_out in LEFT_OUT.items():
+        source = write_sums(left_out=left_out)
         sums = webgpu.run(device, source, arrays, output=1, workgroups=groups)
         right, first_sums[label] = int((sums == GROUP).sum()), int(sums[0])
         records.add_note(records.Note(label, right, f"of {groups:,} right", lesson="14"))
