@@ -128,7 +128,7 @@ def record_counted_kernels() -> None:
 
 @with_queue
 def record_attention(queue: cl.CommandQueue) -> None:
-    """Note lesson 16's attention in three kernels, in one, and by the libraries that are here."""
+    """Note lesson 16's attention in three kernels and in one, and a copy of the table."""
     from helpers.lessons import lesson_16, lesson_16_clock
 
     n = workload.pick(preview=256, lab=1_024, full=4_096)

@@ -93,7 +93,8 @@ def check_forward(learner: Callable[..., tuple]) -> Iterator[str]:
     def cases(rng: np.random.Generator) -> list[tuple]:
         small = (np.array([[0.5, 1.0]]), np.array([[1.0, -1.0], [1.0, 0.0]]), np.array([0.0, 0.25]))
         easy = (*small, np.eye(2), np.zeros(2))  # hidden 1.5 and 0
-        large = (*small, 1_000 * np.eye(2), np.zeros(2))  # a sum of 1,500
+        pair = np.array([[0.5, 1.0], [0.0, 0.0]])  # largest sums of 1,500 and 250, each subtracted from its own row
+        large = (pair, *small[1:], 1_000 * np.eye(2), np.zeros(2))
         return [easy, large, *((x, *numbers) for x, _, *numbers in _draw_layers(rng))]
 
     yield _judge_parts("forward", learner, forward, cases, ("hidden", "probabilities"))
