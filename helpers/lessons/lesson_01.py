@@ -144,7 +144,12 @@ def check_launch(launch: Callable[..., object]) -> Iterator[str]:
         kernel = KernelStandIn()
         where = f"for {n:,} elements in groups of {group}"
         with mock.patch.object(cl, "enqueue_nd_range_kernel", kernel.enqueue):
-            checks.answer(launch, kernel, *buffers, n, group, who=f"{where} your code")
+            try:
+                checks.answer(launch, kernel, *buffers, n, group, who=f"{where} your code")
+            except NotYet as error:
+                if "Kernel.set_arg" in str(error):  # the stand-in never says so, a kernel of the notebook does
+                    raise NotYet(f"{where} your code launches another kernel than its argument `kernel`.") from None
+                raise
         if not kernel.launches:
             raise (NotYet if number else NotDone)(f"{where} your code never launches `kernel`.")
         if len(kernel.launches) > 1:
@@ -153,6 +158,7 @@ def check_launch(launch: Callable[..., object]) -> Iterator[str]:
         if len(given) != 4:
             raise NotYet(f"{where}: expected the queue, two sizes and 4 arguments of the kernel's own.")
         *given, count = given
+        count = count[()] if isinstance(count, np.ndarray) and count.ndim == 0 else count  # an array of one int is one
         if given[:2] == ["b_buffer", "a_buffer"]:  # a + b is b + a
             given[:2] = buffers[:2]
         for what, actual, expected in (
