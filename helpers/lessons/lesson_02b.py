@@ -50,6 +50,10 @@ __kernel void product(__global const float *a, __global const vector *b, __globa
     }
 }
 """
+# The same block, which reads A and B where they are.
+IN_PLACE = BLOCK.replace("b[column * k + i * VECTORS + x]", "b[i * (n / WIDTH) + column + x]").replace(
+    "a[row * k + i * ROWS + y]", "a[(row + y) * k + i]"
+)
 # One work-item copies one panel. In the matrix, j and j + 1 lie `next` numbers apart, i and i + 1 `step`.
 PACK = """
 __kernel void pack(__global const float *from, __global float *panels, int k, int width, int next, int step) {

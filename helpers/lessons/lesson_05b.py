@@ -175,8 +175,11 @@ def make_claims_table(timed: Mapping[str, timing.Measurement], steps: int) -> Ta
         each = timing.Measurement(name, run.device, tuple(seconds / steps for seconds in run.seconds))
         records.add_run(each, amount="a step", lesson="05b")
         claim = "" if run is before else timing.decide(before.seconds, run.seconds)
-        ratio = max(before.median / run.median, run.median / before.median)
-        verdict = claim if claim in ("", "no claim") else f"{ratio:.2g} times {claim}"
+        words = {
+            "faster": f"{before.median / run.median:.2g} times as fast",
+            "slower": f"{run.median / before.median:.2g} times as long",
+        }
+        verdict = words.get(claim, claim)
         low, high = map(timing.duration, each.quartiles)
         rows.append((name, f"{timing.duration(each.median)} ({low} to {high})", verdict))
     headers = ("form", "a step here (middle half)", "beside the article's")
