@@ -40,7 +40,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(local_invocation_
     {copy}
     workgroupBarrier();
     {rounds}
-    if (me == {last}u) {{ partial[group.x] = near[me]; }}
+    if (me == 0u) {{ partial[group.x] = near[me]; }}
 }}
 """
 COPY = "near[me] = select(0.0, x[id.x], id.x < n);"
@@ -64,7 +64,7 @@ def write_sums(copy: str = COPY, left_out: Sequence[int] = ()) -> str:
     for step in STEPS:
         barrier = "" if step in left_out else " workgroupBarrier();"
         rounds.append(f"if (me < {step}u) {{ near[me] += near[me + {step}u]; }}{barrier}")
-    return SUMS.format(copy=copy, rounds="\n    ".join(rounds), last=0)
+    return SUMS.format(copy=copy, rounds="\n    ".join(rounds))
 
 
 def leave_out_barriers(device: wgpu.GPUDevice, prediction: object, groups: int = 1_000) -> Table:
