@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,18 +16,9 @@ if TYPE_CHECKING:
 
 HEADS, D = 4, 16
 TWIN, COPY = "one kernel, again", "copy the table twice"
-REST = 0.1  # seconds before each run: threads of the library before it look out for more work for a while
 
 
-class Way(NamedTuple):
-    """A way to compute attention."""
-
-    run: Callable[[], Any]  # begins it, and returns what it will be in
-    read: Callable[[Any], np.ndarray]  # its answers, of shape (heads, n, d), from what `run` returned
-    device: str
-
-
-def find_ways(queue: cl.CommandQueue, source: str, n: int) -> dict[str, Way]:
+def find_ways(queue: cl.CommandQueue, source: str, n: int) -> dict[str, Callable[[], None]]:
     """Return the ways that compute attention right, for HEADS heads of n rows, and a copy of their table's bytes.
 
     Args:
@@ -36,21 +27,26 @@ def find_ways(queue: cl.CommandQueue, source: str, n: int) -> dict[str, Way]:
         n: a multiple of 64.
     """
     q, k, v = np.random.default_rng(0).normal(size=(3, HEADS, n, D)).astype(np.float32)
-    three, one, copy = _make_launches(queue, source, q, k, v)
-    ways = {"three kernels": three, "one kernel": one, TWIN: one}
+    three, one, copy, read = _make_launches(queue, source, q, k, v)
     expected = lesson_16_faults.compute_attention(q, k, v)
     right = {}
-    for label, way in ways.items():
-        if np.allclose(way.read(way.run()), expected, 1e-3, 1e-3):
-            right[label] = way
+    for label, launch in {"three kernels": three, "one kernel": one, TWIN: one}.items():
+        launch()
+        if np.allclose(read(), expected, 1e-3, 1e-3):
+            right[label] = launch
         else:
             print(f"{label}: WRONG, so it is not timed")
     print(f"right, beside NumPy in float64: {'; '.join(right)}")
     return {**right, COPY: copy}
 
 
-def _make_launches(queue: cl.CommandQueue, source: str, *given: np.ndarray) -> tuple[Way, Way, Way]:
-    """Return attention in three kernels and in one, and the copy that moves what three kernels move of the table."""
+def _make_launches(
+    queue: cl.CommandQueue, source: str, *given: np.ndarray
+) -> tuple[Callable[[], None], Callable[[], None], Callable[[], None], Callable[[], np.ndarray]]:
+    """Return attention in three kernels and in one, a copy of what the three move of the table, and a reader.
+
+    The reader returns the answers of the last attention, of shape (heads, n, d).
+    """
     import pyopencl as cl
 
     heads, n, d = given[0].shape
@@ -73,16 +69,17 @@ def _make_launches(queue: cl.CommandQueue, source: str, *given: np.ndarray) -> t
         for _ in range(2):
             cl.enqueue_copy(queue, copied, s)
 
-    def read(_: object) -> np.ndarray:
+    def read() -> np.ndarray:
         answers = np.empty_like(given[0])
         cl.enqueue_copy(queue, answers, out)
         return answers
 
-    device = opencl.name(queue.device)
-    return Way(launch_three, read, device), Way(launch_one, read, device), Way(copy_twice, read, device)
+    return launch_three, launch_one, copy_twice, read
 
 
-def measure_ways(queue: cl.CommandQueue, ways: Mapping[str, Way], n: int) -> dict[str, timing.Measurement]:
+def measure_ways(
+    queue: cl.CommandQueue, ways: Mapping[str, Callable[[], object]], n: int
+) -> dict[str, timing.Measurement]:
     """Time all ways in turn, and note the times for a record.
 
     Args:
@@ -90,10 +87,8 @@ def measure_ways(queue: cl.CommandQueue, ways: Mapping[str, Way], n: int) -> dic
         ways: what `find_ways` returned.
         n: the rows of a head.
     """
-    calls = {label: way.run for label, way in ways.items()}
-    where = {label: way.device for label, way in ways.items()}
-    is_gpu = opencl.kind(queue.device) == "gpu"
-    runs = timing.measure_interleaved(calls, where, timing.ENOUGH, warmup=2, on=queue, rest=REST, wake=is_gpu)
+    device, is_gpu = opencl.name(queue.device), opencl.kind(queue.device) == "gpu"
+    runs = timing.measure_interleaved(ways, device, timing.ENOUGH, warmup=2, on=queue, wake=is_gpu)
     for run in runs.values():
         records.add_run(run, amount=f"{HEADS} heads, n = {n:,}, d = {D}")
     return runs
