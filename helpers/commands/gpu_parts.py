@@ -370,5 +370,7 @@ PARTS = {  # in the order of their worth
     "trainings": Part(record_trainings, 80, "04", ("keras", "jax"), (("KERAS_BACKEND", "jax"),)),
     "backends": Part(record_backends, 60, "06", ("keras", "jax")),
     "score": Part(record_score, 60, "11", (*OPENCL, "pyperf")),
-    "providers": Part(record_providers, 60, "10", ("keras", "onnxruntime", "onnx"), (PREVIEW,)),
+    "providers": Part(
+        record_providers, 60, "10", ("keras", "torch", "onnxruntime", "onnx"), (PREVIEW, ("KERAS_BACKEND", "torch"))
+    ),
 }

@@ -33,6 +33,11 @@ __kernel void pieces(__global const float *x, __global float *y, int gap, int st
     y[i] = x[gap * (i / 32) + stride * (i % 32)];
 }
 """
+FILL = """
+__kernel void fill(__global float *y, float number) {
+    y[get_global_id(0)] = number;
+}
+"""
 DRIFT = """
 __kernel void drift(__global const float *p, __global float *out, int n) {
     int i = get_global_id(0);

@@ -68,19 +68,32 @@ def _make_drift(source: str, arrange: Callable[[np.ndarray], np.ndarray]) -> Cas
     )
 
 
+def _make_fill(share: int) -> Case:
+    """Return a case that writes one number for each `share` floats of x, and reads none."""
+    return Case(
+        lesson_15.FILL,
+        lambda n: (n * n // share,),
+        (128,),
+        lambda x, y, n: (y, np.float32(3)),
+        lambda x: np.full(x.size // share, 3, np.float32),
+    )
+
+
 ARRAYS = lesson_15.DRIFT_ARRAYS, lambda particles: particles.T.reshape(-1)  # the solution of exercise 2
 CASES = {
     "same span, stride 32": _make_pieces(1024, 32),
     "same span, stride 1": _make_pieces(1024, 1),
+    "no reads": _make_fill(32),
     "copy": _make_transpose(lesson_15.COPY, 1)._replace(expected=lambda x: x.reshape(-1)),
     "naive": _make_transpose(lesson_15.NAIVE, 1),
     "tile": _make_transpose(lesson_15.write_tiled(32), 4),
     "padded tile": _make_transpose(lesson_15.write_tiled(33), 4),
     "structures": _make_drift(lesson_15.DRIFT, np.ravel),
     "arrays": _make_drift(*ARRAYS),
+    "particles, no reads": _make_fill(8),
 }
-READS = "same span, stride 32", "same span, stride 1"
-DRIFTS = "structures", "arrays"
+READS = "same span, stride 32", "same span, stride 1", "no reads"
+DRIFTS = "structures", "arrays", "particles, no reads"
 TRANSPOSES = "copy", "naive", "tile", "padded tile"
 
 
@@ -138,7 +151,7 @@ def measure_kernels(queue: cl.CommandQueue, names: Sequence[str], rows: int) -> 
     return runs
 
 
-READ_STEPS = " → ".join(READS), " → ".join(DRIFTS)
+READ_STEPS = " → ".join(READS[:2]), " → ".join(DRIFTS[:2])
 TRANSPOSE_STEPS = "naive → tile", "tile → padded tile"
 
 

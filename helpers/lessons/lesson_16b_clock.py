@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from helpers.devices import opencl
 from helpers.lessons import lesson_15_clock
 from helpers.measure import records, timing
-from helpers.measure.plots import BLUE, ORANGE, figure, show
+from helpers.measure.plots import BLUE, GREY, ORANGE, figure, show
 from helpers.measure.tables import Table
 from helpers.training.transformer import PIECES
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from helpers.lessons.lesson_16b_writer import Writer
 
 RECOMPUTED, CACHED, AGAIN = "recomputed", "with the cache", "with the cache, again"
+NOTHING = "kernels that do nothing, as many"
 SHOWN = range(0, PIECES, 8)  # places of the figure
 FIRST, LAST = SHOWN[0], SHOWN[-1]
 
@@ -24,7 +25,7 @@ Runs = Mapping[tuple[str, int], timing.Measurement]
 
 
 def measure_places(network: Writer) -> dict[tuple[str, int], timing.Measurement]:
-    """Time a piece at some places, computed from all rows and beside the cache; note the first and the last.
+    """Time a piece at some places, computed from all rows and beside the cache, and its launches; note the ends.
 
     Args:
         network: for one digit.
@@ -36,12 +37,24 @@ def measure_places(network: Writer) -> dict[tuple[str, int], timing.Measurement]
     }
     # Once more, in the same order: what ran just before a piece may change its time a little.
     ways |= {("recomputed, again", LAST): ways[RECOMPUTED, LAST], (AGAIN, LAST): ways[CACHED, LAST]}
+    ways[NOTHING, LAST] = network.launch_nothing
     device = opencl.name(network.queue.device)
     runs = timing.measure_interleaved(ways, device, timing.ENOUGH, warmup=2, on=network.queue)
     for (label, place), run in runs.items():
         if place in (FIRST, LAST):
-            records.add_run(run, amount="one piece of one digit", label=f"{label}, place {place}")
+            records.add_run(run, amount="one piece of one digit", label=_name(label, place))
     return runs
+
+
+def _name(label: str, place: int) -> str:
+    """Return the name of a row: launches of kernels that do nothing have no place."""
+    return label if label == NOTHING else f"{label}, place {place}"
+
+
+def _describe_time(run: timing.Measurement) -> tuple[str, str]:
+    """Return the median and the middle half of a run's times."""
+    low, high = map(timing.duration, run.quartiles)
+    return timing.duration(run.median), f"{low} to {high}"
 
 
 def describe_gain(runs: Runs) -> str:
@@ -60,8 +73,8 @@ def tabulate_places(runs: Runs) -> Table:
     rows = []
     for label in (RECOMPUTED, CACHED):
         for place in (FIRST, LAST):
-            low, high = map(timing.duration, runs[label, place].quartiles)
-            rows.append((f"{label}, place {place}", timing.duration(runs[label, place].median), f"{low} to {high}"))
+            rows.append((_name(label, place), *_describe_time(runs[label, place])))
+    rows.append((NOTHING, *_describe_time(runs[NOTHING, LAST])))
     below = [
         f"Medians of {timing.ENOUGH} runs in turn, on {runs[CACHED, LAST].device}.",
         f"At place {LAST}, the cache beside computing all again: {describe_gain(runs)}.",
@@ -70,7 +83,7 @@ def tabulate_places(runs: Runs) -> Table:
 
 
 def draw_places(runs: Runs) -> None:
-    """Draw the time of a piece at each place, with the middle half of its runs.
+    """Draw the time of a piece at each place, with the middle half of its runs, and what its launches alone take.
 
     Args:
         runs: what `measure_places` returned.
@@ -83,6 +96,9 @@ def draw_places(runs: Runs) -> None:
             axes.fill_between(SHOWN, low, high, color=color, alpha=0.25, lw=0)
             axes.plot(SHOWN, [1e3 * run.median for run in each], marker=marker, color=color, label=label)
             words.append(f"{label}: {timing.duration(each[0].median)} first, {timing.duration(each[-1].median)} last")
+        floor = 1e3 * runs[NOTHING, LAST].median
+        axes.axhline(floor, color=GREY, ls="--", lw=1.2, label=NOTHING)
+        words.append(f"{NOTHING}: {timing.duration(runs[NOTHING, LAST].median)}")
         axes.set(xlabel="place of the piece", ylabel="time of the piece in ms", ylim=(0, None))
         axes.legend(loc="upper left")
     show(drawn, f"{title}. {'; '.join(words)}.")
