@@ -144,9 +144,9 @@ def test_the_product_for_a_gpu_is_noted_in_each_shape_and_its_best_again(tmp_pat
     assert (("02b", "CLBlast, 128 x 128") in notes) == (clblast.load_library() is not None)
 
 
-def test_all_parts_fit_into_eight_minutes_or_are_cut_by_them():
+def test_all_parts_fit_into_ten_minutes_or_are_cut_by_them():
     bounds = [part.seconds for part in record_gpu.PARTS.values()]
-    assert record_gpu.TOTAL_SECONDS <= 480 and max(bounds) <= 90
+    assert record_gpu.TOTAL_SECONDS <= 600 and max(bounds) <= 90
 
 
 def test_it_runs_without_what_the_course_installs(tmp_path):

@@ -1,4 +1,4 @@
-"""Record in at most eight minutes what a GPU reaches: `python -m helpers.commands.record_gpu NAME`.
+"""Record in at most ten minutes what a GPU reaches: `python -m helpers.commands.record_gpu NAME`.
 
 It needs no network, no JupyterLab and no setup: Python 3.11 or newer with NumPy, and PyOpenCL, wgpu, JAX, PyTorch or
 Keras where they are installed. Each part runs in a process of its own and is ended when its seconds are over. What a
@@ -28,7 +28,7 @@ from helpers.devices.host import has_module
 from helpers.measure import limits, records
 from helpers.measure.records import Machine, Note
 
-TOTAL_SECONDS = 480.0
+TOTAL_SECONDS = 600.0
 MACHINE_SECONDS = 40.0  # to find the device; a driver may hang
 MACHINE = "machine"  # the part that finds it
 DONE = "done"
