@@ -100,6 +100,11 @@ def check_forward(learner: Callable[..., tuple]) -> Iterator[str]:
     yield _judge_parts("forward", learner, forward, cases, ("hidden", "probabilities"))
 
 
+def _read_parts(found: object) -> list[np.ndarray]:
+    """Return the arrays of numbers that a learner's function returned; none if it returned no tuple or list."""
+    return [part for part in found if isinstance(part, np.ndarray)] if isinstance(found, tuple | list) else []
+
+
 @checks.print_verdict
 def check_backward(learner: Callable[..., tuple]) -> Iterator[str]:
     """Judge exercise 2 of lesson 04: the slopes of all weights and biases of two layers."""
@@ -111,6 +116,10 @@ def check_backward(learner: Callable[..., tuple]) -> Iterator[str]:
     first = found[0] if isinstance(found, tuple | list) and found else None
     if isinstance(first, np.ndarray) and first.shape == unmasked.shape and np.allclose(first, unmasked):
         raise checks.NotYet("the mask is missing: where ReLU made a hidden value 0, its error is 0, too.")
+    for name, right, values in zip(parts, backward(x, y, *parameters), _read_parts(found), strict=False):
+        times = float((values * right).sum() / (right * right).sum()) if values.shape == right.shape else 1.0
+        if abs(times - 1) > 1e-6 and np.allclose(values, times * right):
+            raise checks.NotYet(f"for {len(x)} images, {name} are {times:.3g} times as large as they should be.")
     yield _judge_parts("backward", learner, backward, _draw_layers, parts)
 
 
