@@ -43,7 +43,7 @@ def _draw_layers(rng: np.random.Generator) -> list[tuple[np.ndarray, ...]]:
     for n, inputs, hidden, outputs in [(1, 2, 3, 2), (3, 3, 3, 3), (5, 4, 2, 3), (4, 9, 5, 10), (2, 784, 6, 10)]:
         x, y = rng.random((n, inputs)).round(2), rng.integers(0, outputs, n)
         w1, w2 = (rng.normal(size=(inputs, hidden)) / inputs**0.5).round(2), rng.normal(size=(hidden, outputs)).round(2)
-        b1 = (rng.normal(0, 0.3, hidden) - (x @ w1).mean(axis=0)).round(2)
+        b1 = (rng.normal(0, 0.3, hidden) - (x @ w1).mean(axis=0)).round(2) + 0.00005  # ReLU bends at 0: no sum is 0
         drawn.append((x, y, w1, b1, w2, rng.normal(size=outputs).round(2)))
     return drawn
 
