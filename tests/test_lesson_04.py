@@ -48,6 +48,14 @@ def test_whatever_a_backward_pass_returns_gets_a_verdict(returned, expected, cap
     assert "b2[7]: by moving it 1.000000" in capsys.readouterr().out
 
 
+def test_slopes_that_are_all_too_small_by_one_factor_are_named(capsys):
+    def backward(x, y, *parameters):
+        return [slopes / len(x) for slopes in lesson_04.backward(x, y, *parameters)]
+
+    lesson_04.check_backward(backward)
+    assert "for 4 images, the slopes for w1 are 0.25 times" in capsys.readouterr().out
+
+
 def test_pairs_are_described_with_what_luck_alone_would_do():
     line = lesson_04.describe_pairs({0: (0.9, 0.91), 1: (0.91, 0.905), 2: (0.92, 0.94)})
     assert line.startswith("2 of 3 pairs rise; differences from -0.50 to +2.00 points, median +1.00")

@@ -16,10 +16,6 @@ def test_the_sums_of_a_moved_digit_are_the_moved_sums():
     assert moved.shape == images.shape and moved.sum() == images.sum()
     sums, moved_sums = (lesson_05.convolve(stack[0], weights) for stack in (images, moved))
     assert sums.shape == (26, 26) and np.array_equal(moved_sums[:, 3:], sums[:, :-3])
-    assert np.array_equal(lesson_05.convolve(images[0], weights, 1)[1:-1, 1:-1], sums)
-    assert np.array_equal(
-        lesson_05.convolve(images[0], weights, 1, 2), lesson_05.convolve(images[0], weights, 1)[::2, ::2]
-    )
 
 
 def test_what_was_recorded_stands_beside_mnist_alone(monkeypatch):
