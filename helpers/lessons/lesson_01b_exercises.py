@@ -27,14 +27,7 @@ functions: dict[str, Callable] = {}  # likewise, the learner's functions
 
 LAUNCH, ITEMS, EACH, MEMORY, ARITHMETIC = "launch", "too few work-items", "too little in each", "memory", "arithmetic"
 UNKNOWN = "cannot tell"
-AGAINST = {  # what to look at again, by the name of a limit that is not the right one
-    LAUNCH: "is the time of its launch at least half of its own?",
-    ITEMS: "twice the work-items are not almost free, or a line above that one decides.",
-    EACH: "twice the elements in each are not almost free, or a line above that one decides.",
-    MEMORY: "compare twice the operations, and its share of its roof; or a line above that one decides.",
-    ARITHMETIC: "compare twice the operations, and its share of its roof; or a line above that one decides.",
-    UNKNOWN: "a line of the table fits it.",
-}
+RULE = LAUNCH, ITEMS, EACH, UNKNOWN, MEMORY, ARITHMETIC  # in the order in which `decide_limit` asks
 CHEAP = 1.5  # twice the work that takes less than this many times as long was not what limited the kernel
 NEAR = 0.5  # from this share of its roof, the roof may be what limits a kernel
 ROUNDED = 0.01  # a number that differs by no more than this share was only rounded
@@ -357,15 +350,17 @@ def tabulate_measured() -> Table:
 
 
 def _judge_limit(name: str, actual: object, measured: tuple[float, float, float, float, float]) -> None:
-    """Refuse another limit than that of the first line of the rule that holds, and say what speaks against it."""
+    """Refuse another limit than that of the first line of the rule that holds."""
     if actual is None or actual is ...:
         raise NotDone(f"kernel {name} has no limit yet.")
     said, expected = " ".join(str(actual).strip().casefold().split()), decide_limit(*measured)
     if said == expected:
         return
-    if said not in AGAINST:
-        raise NotYet(f"kernel {name}: came {checks.short(actual)}; expected one of {', '.join(AGAINST)}.")
-    raise NotYet(f"kernel {name} is not limited by {said!r}: {AGAINST[said]}")
+    if said not in RULE:
+        raise NotYet(f"kernel {name}: came {checks.short(actual)}; expected one of {', '.join(RULE)}.")
+    is_late = RULE.index(said) > RULE.index(expected)
+    why = "a line above that one in the rule holds, too" if is_late else "that line of the rule doesn't hold"
+    raise NotYet(f"kernel {name}: {said!r} is not its limit; {why}.")
 
 
 def _judge_intensity(name: str, actual: object, expected: float) -> None:

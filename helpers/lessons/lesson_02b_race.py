@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -354,8 +355,9 @@ def describe_recorded() -> str:
         if share is None or len(libraries) < 2:
             continue
         cublas, clblast = (value / 1e3 for value in libraries)  # TFLOP/s
+        day = datetime.date.fromisoformat(share.date)
         return wrap(
-            f"Recorded on {record.machine.device}, {share.date}, {LARGE}, in turn: 02b-gpu.cl "
+            f"Recorded on {record.machine.device}, {day.day} {day:%B %Y}, {LARGE}, in turn: 02b-gpu.cl "
             f"{share.value * cublas:.1f} TFLOP/s, cuBLAS {cublas:.1f} TFLOP/s, CLBlast {clblast:.1f} TFLOP/s."
         )
     return ""
