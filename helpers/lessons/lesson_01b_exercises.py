@@ -359,7 +359,7 @@ def _judge_limit(name: str, actual: object, measured: tuple[float, float, float,
     if said not in RULE:
         raise NotYet(f"kernel {name}: came {checks.short(actual)}; expected one of {', '.join(RULE)}.")
     is_late = RULE.index(said) > RULE.index(expected)
-    why = "a line above that one in the rule holds, too" if is_late else "that line of the rule doesn't hold"
+    why = "a line above that one in the rule holds" if is_late else "that line of the rule doesn't hold"
     raise NotYet(f"kernel {name}: {said!r} is not its limit; {why}.")
 
 

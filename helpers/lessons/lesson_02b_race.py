@@ -164,7 +164,9 @@ def judge_fit(tied: Sequence[Candidate]) -> str:
     if not name:
         return "not known: the lesson does not know this processor's registers"
     fit = {each.count_registers(lanes) <= registers for each in tied}
-    return "no claim between blocks that fit and blocks that don't" if len(fit) > 1 else "yes" if True in fit else "no"
+    if len(fit) > 1:
+        return "no claim between blocks that fit and blocks that don't"
+    return "yes" if fit == {True} else "no"
 
 
 def draw_candidates(bench: MatmulBenchmark, searched: Mapping[Any, Measurement]) -> None:
