@@ -1,5 +1,6 @@
 """helpers.lessons.lesson_01b: what it says of a measurement must follow from the measurement."""
 
+import dataclasses
 import itertools
 import time
 import types
@@ -278,6 +279,14 @@ def test_a_limit_has_no_name_where_the_runs_disagree():
     assert limits.tabulate_limits([doubtful], 40.0, 100.0).rows[0][-1].startswith("no claim: arithmetic or memory")
 
 
+def test_a_kernel_that_leaves_units_free_gets_no_claim_where_twice_its_work_items_take_longer():
+    crowded = dataclasses.replace(case((0.1, 1.9, 1.0, 2.0)), leaves_units_free=True)
+    assert crowded.name_limits(40.0, 100.0) == {"cannot tell"}
+    assert limits.tabulate_limits([crowded], 40.0, 100.0).rows[0][-1].startswith("no claim: the units are busy")
+    quiet = dataclasses.replace(case((0.1, 1.0, 1.0, 2.0)), leaves_units_free=True)
+    assert quiet.name_limits(40.0, 100.0) == {"too few work-items"}
+
+
 def test_no_kernel_is_above_the_roof_that_all_runs_give(monkeypatch):
     monkeypatch.setattr(limits.lesson_02, "measure_peak", lambda queue: float("nan"))
     chains = {1: lesson_01b.Chains(run(1.0), 50.0, 1e-9)}
@@ -292,7 +301,8 @@ def test_no_kernel_is_above_the_roof_that_all_runs_give(monkeypatch):
 )
 def test_a_rounded_intensity_is_right_and_a_wrong_one_gets_its_hint(capsys, add, message):
     intensities = {**exercises.compute_intensities(), "add": add}
-    exercises.check_roof(intensities, exercises.compute_roof, exercises.decide_limit)
+    named = {name: exercises.decide_limit(*measured) for name, measured in exercises.MEASURED.items()}
+    exercises.check_roof(intensities, exercises.compute_roof, named)
     said = printed(capsys)
     assert (message in said and said.startswith("not yet")) if message else said.startswith("right")
 
@@ -332,12 +342,6 @@ def test_bandwidths_stand_beside_a_gpus_and_are_noted_with_what_moved_the_bytes(
     by_numpy, kernel, _ = records.read_notes(tmp_path / "notes", "01b")
     assert (kernel.value, kernel.unit, kernel.device) == (pytest.approx(48), "GB/s", "here")
     assert by_numpy.label == "NumPy copy, one core" and by_numpy.device == cpu_name()
-
-
-def test_a_copy_on_all_cores_copies_everything():
-    source, target = np.arange(1_001, dtype=np.float32), np.zeros(1_001, np.float32)
-    lesson_01b.copy_on_all_cores(target, source)
-    np.testing.assert_array_equal(target, source)
 
 
 @pytest.mark.parametrize("parts", [1, 8])

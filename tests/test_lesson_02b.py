@@ -54,6 +54,11 @@ def test_a_known_mistake_in_the_block_is_named_beside_its_numbers(old, new, name
     assert named in str(refused.value)
 
 
+def test_a_block_whose_loops_are_not_written_out_is_right_with_a_remark():
+    rolled = lesson_02b.judge_block(lesson_02b.BLOCK.replace("#pragma unroll", ""))
+    assert "may be slow" in rolled and "may be slow" not in lesson_02b.judge_block(lesson_02b.BLOCK)
+
+
 def test_floats_for_vectors_in_c_are_told_from_a_crash():
     with pytest.raises(NotYet, match=r"wrote to element|expected .* came"):
         lesson_02b.judge_block(lesson_02b.BLOCK.replace("(n / WIDTH)", "n"))
@@ -87,22 +92,38 @@ def time_finals(monkeypatch, bench, **seconds):
 
 
 def test_the_finals_name_those_that_tie_with_the_fastest(bench, monkeypatch, capsys):
-    leaders, timed = time_finals(monkeypatch, bench, a=1.0, b=0.85, c=0.9, d=1.5, twin=1.05)
-    assert leaders == ["b", "c"] and set(timed) == {"a", "b", "c", "d"}
-    assert "finalists: b" in capsys.readouterr().out
-    leaders, _ = time_finals(monkeypatch, bench, a=1.0, b=0.8, c=0.9, twin=1.0)
-    assert leaders == ["b"]
-    leaders, _ = time_finals(monkeypatch, bench, a=1.0, b=0.8, c=0.9, twin=1.2)
-    assert leaders == ["b", "c", "a"]  # the same kernel differs clearly from itself
+    leaders = time_finals(monkeypatch, bench, a=1.0, b=0.85, c=0.9, d=1.5, twin=1.05)
+    assert leaders == ["b", "c"] and "of 4: b" in capsys.readouterr().out
+    assert time_finals(monkeypatch, bench, a=1.0, b=0.8, c=0.9, twin=1.0) == ["b"]
+    # the same kernel differs clearly from itself
+    assert time_finals(monkeypatch, bench, a=1.0, b=0.8, c=0.9, twin=1.2) == ["b", "c", "a"]
 
 
-@pytest.mark.parametrize(("lanes", "filled"), [(16, "6 or 12"), (8, "12 or 24"), (0, "6 or 12")])
-def test_blocks_that_tie_are_all_named_by_the_registers_that_their_sums_fill(monkeypatch, lanes, filled):
-    monkeypatch.setattr(lesson_02b_race, "find_registers", lambda: ("AVX", 32, lanes))
-    few, many = (lesson_02b.Candidate(6, vectors, 16) for vectors in (1, 2))
-    assert lesson_02b_race.list_registers([few]) == f"{filled.split()[0]} registers"
-    both = lesson_02b_race.list_registers([many, few])
-    assert f"{filled} registers" in both and "no claim" in both
+def test_blocks_that_tie_fit_the_registers_only_if_all_do(monkeypatch):
+    monkeypatch.setattr(lesson_02b_race, "find_registers", lambda: ("AVX", 16, 8))
+    fits, full, spills = (lesson_02b.Candidate(*numbers) for numbers in ((6, 1, 8), (8, 1, 16), (6, 2, 16)))
+    assert lesson_02b_race.judge_fit([fits, full]) == "yes" and lesson_02b_race.judge_fit([spills]) == "no"
+    assert "no claim" in lesson_02b_race.judge_fit([fits, spills])
+    monkeypatch.setattr(lesson_02b_race, "find_registers", lambda: ("", 0, 0))
+    assert "not known" in lesson_02b_race.judge_fit([fits])
+
+
+def test_a_recorded_kernel_has_the_speed_of_its_second_measurement(monkeypatch, tmp_path):
+    sizes, known = lesson_02b_race.LARGE, {"lesson": "02b", "date": "2026-11-28"}
+    numbers = {
+        "cuBLAS": 45_000,
+        "CLBlast": 27_000,
+        "tile 8, the luckiest": 43_000,
+        "the fastest shape beside cuBLAS": 0.9,
+    }
+    notes = [records.Note(f"{label}, {sizes}", value, "GFLOP/s", **known) for label, value in numbers.items()]
+    records.write(tmp_path / "a.json", records.Machine("A GPU", "gpu", "1", "Linux", {}), notes)
+    read = records.read_all
+    monkeypatch.setattr(records, "read_all", lambda: read(tmp_path))
+    said = lesson_02b_race.describe_recorded()
+    assert "A GPU" in said and "02b-gpu.cl 40.5 TFLOP/s" in said and "cuBLAS 45.0" in said
+    monkeypatch.setattr(records, "read_all", lambda: [])
+    assert not lesson_02b_race.describe_recorded()
 
 
 def test_candidates_are_drawn_also_beside_those_for_a_gpu(bench, capsys):

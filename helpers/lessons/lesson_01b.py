@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
 import functools
-import os
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +21,7 @@ from helpers.lessons.lesson_01b_exercises import (  # noqa: F401  (the notebook 
     check_two,
     compute_chain,
     functions,
+    tabulate_measured,
 )
 from helpers.measure import records, timing
 from helpers.measure.plots import BLUE, GREY, SKY, figure, show
@@ -265,18 +264,6 @@ def tabulate_bandwidth(measured: Mapping[str, timing.Measurement], moved: Mappin
         by_host = dataclasses.replace(run, device=cpu_name()) if label.startswith("NumPy") else run
         records.add_run(by_host, "GB/s", moved[label] / 1e9, label=label)
     return records.add_column(Table(rows, ("", "here", "middle half of the runs")), LESSON)
-
-
-def copy_on_all_cores(target: np.ndarray, source: np.ndarray) -> None:
-    """Copy an array with as many threads as the computer has cores; NumPy's copy lets them run side by side."""
-    pieces = [np.array_split(array, os.cpu_count() or 1) for array in (target, source)]
-    for _ in _start_threads().map(np.copyto, *pieces):
-        pass
-
-
-@functools.cache
-def _start_threads() -> concurrent.futures.ThreadPoolExecutor:
-    return concurrent.futures.ThreadPoolExecutor(os.cpu_count())
 
 
 def copy_and_add(

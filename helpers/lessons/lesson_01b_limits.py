@@ -14,7 +14,7 @@ from helpers.devices import opencl
 from helpers.errors import wrap
 from helpers.lessons import lesson_02
 from helpers.lessons.lesson_01b import LESSON, find_steps, name_chains, note_fastest, take_turns, write_chains
-from helpers.lessons.lesson_01b_exercises import compute_roof, decide_limit, functions
+from helpers.lessons.lesson_01b_exercises import CHEAP, UNKNOWN, compute_roof, decide_limit, functions
 from helpers.measure import records
 from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, SKY, figure, show
 from helpers.measure.tables import Table, format_number
@@ -57,6 +57,12 @@ class Case:
     intensity: float  # operations for each byte
     work: float  # 10**9 operations of one run
     runs: Mapping[str, timing.Measurement]  # of the kernel itself, and by EXPERIMENTS
+    leaves_units_free: bool = False  # twice its work-items need no more units than the device has
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether twice the work-items took longer although units were free: likely, other programs used those."""
+        return self.leaves_units_free and self.compute_ratios()["items"] >= CHEAP
 
     @property
     def speed(self) -> float:
@@ -83,8 +89,10 @@ class Case:
             bandwidth: the best that was seen, in GB/s.
             peak: the best that was seen, in GFLOP/s.
         """
-        rule, share = functions.get("limit", decide_limit), self.compute_share(bandwidth, peak)
-        return {rule(*self.compute_ratios(faster).values(), share) for faster in (0, 0.25)}
+        if self.is_crowded:
+            return {UNKNOWN}
+        share = self.compute_share(bandwidth, peak)
+        return {decide_limit(*self.compute_ratios(faster).values(), share) for faster in (0, 0.25)}
 
 
 def measure_cases(queue: cl.CommandQueue, buffers: Sequence[cl.Buffer], size: int) -> list[Case]:
@@ -100,17 +108,23 @@ def measure_cases(queue: cl.CommandQueue, buffers: Sequence[cl.Buffer], size: in
     chains = {"1 chain, one group of 64": (64, 1), **{name_chains(count): (64 * units, count) for count in (1, 8)}}
     cases = []
 
-    def note(label: str, intensity: float, work: float, ways: Ways) -> None:
+    def note(label: str, intensity: float, work: float, ways: Ways, *, leaves_units_free: bool = False) -> None:
         runs = take_turns(ways, queue)
         note_fastest(runs[BASE], work, label)
-        cases.append(Case(label, intensity, work, runs))
+        cases.append(Case(label, intensity, work, runs, leaves_units_free))
 
     for label, (count, each) in additions.items():
         note(label, 1 / 12, 1e-9 * count, _vary_addition(queue, buffers, count, each))
     for label, (items, count) in chains.items():
         steps = find_steps(functools.partial(_prepare_chains(queue, buffers, count), items), queue)
         ways = _vary_chains(queue, buffers, items, count, steps)
-        note(label, 2 * steps / 8, 2e-9 * steps * items * count, ways)
+        note(
+            label,
+            2 * steps / 8,
+            2e-9 * steps * items * count,
+            ways,
+            leaves_units_free=2 * math.ceil(items / 64) <= units,
+        )
     return cases
 
 
@@ -179,7 +193,7 @@ def _vary_chains(queue: cl.CommandQueue, buffers: Sequence[cl.Buffer], items: in
 def tabulate_limits(cases: Sequence[Case], bandwidth: float, peak: float) -> Table:
     """Return for each kernel the ratios of its experiments, what the rule says of them, and its share of its roof.
 
-    The rule and the roof are the learner's own where they are right.
+    The roof is the learner's own where it is right.
 
     Args:
         cases: the kernels.
@@ -192,10 +206,10 @@ def tabulate_limits(cases: Sequence[Case], bandwidth: float, peak: float) -> Tab
         ratios = [format_number(ratio, 2) for ratio in case.compute_ratios().values()]
         names = sorted(case.name_limits(bandwidth, peak))
         said = names[0] if len(names) == 1 else f"no claim: {' or '.join(names)}"
+        said = "no claim: the units are busy" if case.is_crowded else said
         rows.append((case.label, *ratios, f"{said} ({format_number(100 * share, 2)} % of its roof)"))
-    whose = "yours" if "limit" in functions else "the lesson's"
     below = [
-        f"The rule is {whose}. A limit has a name if it gives the same for the fastest quarter of the runs.",
+        "A limit has a name if the rule gives the same for the fastest run and for the fastest quarter of the runs.",
         f"The roof: {bandwidth:.3g} GB/s and {format_number(peak)} GFLOP/s, the best of all runs of this lesson.",
     ]
     return Table(rows, ("", "launch", "work-items x 2", "in each x 2", "operations x 2", "limit"), below)

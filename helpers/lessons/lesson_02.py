@@ -427,7 +427,7 @@ class MatmulBenchmark:
         """Return the speeds with the middle half of their runs, beside those that were recorded on a GPU.
 
         Args:
-            lesson: the number of the lesson whose record stands beside them, such as 02b.
+            lesson: the number of the lesson whose record stands beside them, such as 02b; "" for no such column.
             labels: of what was measured; all by default.
         """
         rows = []
@@ -435,4 +435,5 @@ class MatmulBenchmark:
             low, high = (2e-9 * self.size**3 / seconds for seconds in reversed(self.runs[label].quartiles))
             rows.append((label, f"{self.gflops(label):.3g} GFLOP/s", f"{low:.3g} to {high:.3g}"))
         where = f"here: {self.size:,} x {self.size:,}, on {self.device}; NumPy on {cpu_name()}."
-        return records.add_column(Table(rows, ("", "here", "middle half of the runs"), (where,)), lesson)
+        table = Table(rows, ("", "here", "middle half of the runs"), (where,))
+        return records.add_column(table, lesson) if lesson else table

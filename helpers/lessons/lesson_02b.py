@@ -130,9 +130,10 @@ def judge_block(source: str) -> str:
     if re.search(r"\bvolatile\b", without_comments(source)):
         raise NotYet("C is right, but what is `volatile` must lie in memory, and cannot stay in registers.")
     (rows, vectors, _), (largest, across, wide) = SHAPES[0], SHAPES[-1]
+    rolled = "" if "unroll" in without_comments(source) else ", but without `#pragma unroll` it may be slow"
     return (
         f"{len(SHAPES)} blocks, from {rows} x {vectors} to {largest} x {across * wide} floats, each number loaded "
-        f"once for each i; on {opencl.name(kernel.device)}"
+        f"once for each i{rolled}; on {opencl.name(kernel.device)}"
     )
 
 

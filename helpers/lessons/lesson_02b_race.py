@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -129,9 +130,7 @@ def describe_search(seconds: Mapping[Any, float], winner: Any, again: float) -> 
     )
 
 
-def run_finals(
-    bench: MatmulBenchmark, launches: Mapping[Any, Launch], repeats: int
-) -> tuple[list[Any], dict[Any, Measurement]]:
+def run_finals(bench: MatmulBenchmark, launches: Mapping[Any, Launch], repeats: int) -> list[Any]:
     """Time the finalists of a search in turn, the first one twice, and print which are faster than the others.
 
     Args:
@@ -140,7 +139,7 @@ def run_finals(
         repeats: runs of each.
 
     Returns:
-        The fastest finalist, then those of which no claim can be made beside it; and all runs.
+        The fastest finalist, then those of which no claim can be made beside it.
     """
     import functools
 
@@ -152,18 +151,22 @@ def run_finals(
     ranked = sorted(timed, key=lambda each: timed[each].median)
     best = timed[ranked[0]]
     tied = [each for each in ranked[1:] if not timing.is_claimable(best, timed[each], twins)]
-    print(wrap(f"In turn, {repeats} times each, the fastest of {len(ranked)} finalists: {ranked[0]}."))
+    speed = format_number(2e-9 * size**3 / best.median)
+    print(wrap(f"In turn, {repeats} times each, the fastest of {len(ranked)}: {ranked[0]}, {speed} GFLOP/s."))
     print(wrap(f"The winner of the search, measured twice in turn, differs from itself by {timing.duration(luck)}."))
     print(wrap(f"No claim between it and {len(tied)} of the others{': ' if tied else ''}{'; '.join(map(str, tied))}."))
-    return [ranked[0], *tied], timed
+    return [ranked[0], *tied]
 
 
-def list_registers(tied: Sequence[Candidate]) -> str:
-    """Return the registers that the sums of blocks fill between which there is no claim, in words."""
-    filled = sorted({each.count_registers(find_registers()[2]) for each in tied})
-    if len(filled) == 1:
-        return f"{filled[0]} registers"
-    return f"{', '.join(map(str, filled[:-1]))} or {filled[-1]} registers, with no claim between them"
+def judge_fit(tied: Sequence[Candidate]) -> str:
+    """Return whether the sums of blocks between which there is no claim fit the registers: "yes", "no", or no claim."""
+    name, registers, lanes = find_registers()
+    if not name:
+        return "not known: the lesson does not know this processor's registers"
+    fit = {each.count_registers(lanes) <= registers for each in tied}
+    if len(fit) > 1:
+        return "no claim between blocks that fit and blocks that don't"
+    return "yes" if fit == {True} else "no"
 
 
 def draw_candidates(bench: MatmulBenchmark, searched: Mapping[Any, Measurement]) -> None:
@@ -335,7 +338,31 @@ def describe_race(bench: MatmulBenchmark, label: str, peak: float) -> Table:
         print(describe_gaps(bench, (label, twin), (best, label)))
         share = 100 * compute_gain(bench, (label, twin), (best, label))
         note_shares(bench, label, best, 100 * speed / peak, share)
-    return bench.tabulate("02b", [label, twin, *names])
+    print(describe_recorded())
+    return bench.tabulate("", [label, twin, *names])
+
+
+LARGE = "4,096 x 4,096"  # the largest matrices of the recording script
+
+
+def describe_recorded() -> str:
+    """Return how fast programs/02b-gpu.cl and the libraries were on the GPU whose record holds both; "" without one.
+
+    The kernel's speed is that of its second measurement, in turn with the libraries.
+    """
+    for record in records.read_all():
+        notes = {label: note for (lesson, label), note in record.notes.items() if lesson == "02b"}
+        share = notes.get(f"the fastest shape beside cuBLAS, {LARGE}")
+        libraries = [notes[label].value for name in ("cuBLAS", "CLBlast") if (label := f"{name}, {LARGE}") in notes]
+        if share is None or len(libraries) < 2:
+            continue
+        cublas, clblast = (value / 1e3 for value in libraries)  # TFLOP/s
+        day = datetime.date.fromisoformat(share.date)
+        return wrap(
+            f"Recorded on {record.machine.device}, {day.day} {day:%B %Y}, {LARGE}, in turn: 02b-gpu.cl "
+            f"{share.value * cublas:.1f} TFLOP/s, cuBLAS {cublas:.1f} TFLOP/s, CLBlast {clblast:.1f} TFLOP/s."
+        )
+    return ""
 
 
 def compute_gain(bench: MatmulBenchmark, twins: tuple[str, str], pair: tuple[str, str]) -> float:
