@@ -31,7 +31,7 @@ from helpers.lessons.lesson_09_exercises import check_all_reduce, check_serve, c
 from helpers.lessons.lesson_09_steps import draw_steps, measure_step_parts  # noqa: F401
 from helpers.lessons.lesson_09b_exercises import Disk, check_checkpoints, check_receive, check_train  # noqa: F401
 from helpers.training import checkpoint
-from helpers.variables import KEY, OPEN_SERVERS, PATIENCE
+from helpers.variables import KEY, PATIENCE
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -274,52 +274,6 @@ def run_worker(
     return notes
 
 
-# ---------------------------------------------------------------------------------------------- TensorFlow's servers
-
-
-def run_servers(function: Callable[..., object], processes: int = 3) -> None:
-    """Run a function that starts TensorFlow's servers, and print what each said.
-
-    They run in a network of their own, which Linux may let us make. Elsewhere whoever reaches this computer could read
-    and write the learner's files meanwhile, so they are started only if ANYGPU_OPEN_SERVERS is 1.
-    """
-    from helpers import devices
-    from helpers.lessons import lesson_09_servers
-
-    if not devices.is_installed("tensorflow"):
-        print("Skipped: TensorFlow is not installed here.")
-        return
-    if lesson_09_servers.is_own_network_allowed():
-        print(
-            *lesson_09_servers.run_in_own_network(function, processes, SECONDS, make_thread_variables(1)),
-            sep="",
-            end="",
-        )
-        return
-    if os.environ.get(OPEN_SERVERS) != "1":
-        print(
-            "Skipped: this system lets us make no network of their own for TensorFlow's servers, and others could read "
-            "and write your files. Nobody else reaches this computer? Start the workshop with ANYGPU_OPEN_SERVERS=1."
-        )
-        return
-    print(*run(function, processes).stdout, sep="", end="")
-
-
-def import_tensorflow() -> Any:  # noqa: ANN401 (it has no types)
-    """Import TensorFlow without Keras, JAX and SciPy, which a server does not use: half of the time, 190 MB less."""
-    # With one thread for its operations, as on one core, a worker that waited for another has waited forever.
-    os.environ.setdefault("TF_NUM_INTEROP_THREADS", "4")
-    os.environ |= {"CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}  # all servers on the processor
-    _block_imports("keras", "tf_keras", "jax", "scipy")
-    return importlib.import_module("tensorflow")
-
-
-def _block_imports(*names: str) -> None:
-    """Let an import of these modules fail from now on, which None in `sys.modules` does."""
-    modules: dict[str, Any] = sys.modules  # its own type has no None
-    modules.update(dict.fromkeys(names))
-
-
 # --------------------------------------------------------------------------------------------------- a process is lost
 
 
@@ -376,7 +330,8 @@ def die_in(seconds: float) -> None:
 def import_keras() -> ModuleType:
     """Import Keras on JAX without Matplotlib, which Keras would load and not use here."""
     os.environ["KERAS_BACKEND"] = "jax"
-    _block_imports("matplotlib")
+    modules: dict[str, Any] = sys.modules  # its own type has no None, which lets an import fail
+    modules["matplotlib"] = None
     return importlib.import_module("keras")
 
 
