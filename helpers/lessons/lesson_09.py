@@ -134,10 +134,9 @@ class Peers:
         self._posts = {other: ThreadPoolExecutor(1) for other in self._connections}
 
     def send(self, other: int, numbers: np.ndarray) -> None:
-        """Send float32 numbers to another rank, and do not wait for their arrival; a rank that is gone gets nothing."""
+        """Send float32 numbers to another rank, and do not wait for their arrival."""
         data = np.asarray(numbers, np.float32).tobytes()
-        if other in self._connections:
-            self._posts[other].submit(self._connections[other].send_bytes, data)
+        self._posts[other].submit(self._connections[other].send_bytes, data)
 
     def receive(self, other: int) -> np.ndarray:
         """Wait for numbers from another rank, and return them, float32 of shape (n,).
@@ -147,17 +146,13 @@ class Peers:
         """
         return np.frombuffer(self._connections[other].recv_bytes(), np.float32)
 
-    def receive_any(self) -> tuple[int, np.ndarray | None]:
-        """Wait for numbers from whichever rank sends first; return (rank, numbers), or (rank, None) if it is gone."""
+    def receive_any(self) -> tuple[int, np.ndarray]:
+        """Wait for numbers from whichever rank sends first; return (rank, numbers)."""
         from multiprocessing.connection import wait
 
         ready = wait(list(self._connections.values()))[0]
         other = next(rank for rank, connection in self._connections.items() if connection is ready)
-        try:
-            return other, self.receive(other)
-        except (EOFError, OSError):
-            del self._connections[other]
-            return other, None
+        return other, self.receive(other)
 
 
 def share(images: int, rank: int, size: int) -> tuple[int, int]:
@@ -240,7 +235,7 @@ def train_alone(images: np.ndarray, labels: np.ndarray, epochs: int) -> np.ndarr
 
 
 def run_worker(
-    peers: Peers, images: np.ndarray, labels: np.ndarray, pause: float = 0.0, dies_at: int | None = None
+    peers: Peers, images: np.ndarray, labels: np.ndarray, pause: float = 0.0
 ) -> list[tuple[float, float, float]]:
     """Compute gradients for a parameter server, whose rank is 2, until it sends an empty array.
 
@@ -249,7 +244,6 @@ def run_worker(
         images: uint8 of shape (batches, BATCH, 784); each worker takes its half of each batch.
         labels: of shape (batches, BATCH).
         pause: seconds that worker 1 sleeps in each step.
-        dies_at: the step in which worker 1 is killed, from 0; None for never.
 
     Returns:
         For each step when it began, had computed, and had an answer: seconds of the computer's clock.
@@ -263,8 +257,6 @@ def run_worker(
         mine = compute_gradient(weights, images[batch, first:end], labels[batch, first:end])[1]
         if peers.rank == 1:
             time.sleep(pause)
-            if step == dies_at:
-                die()
         computed = time.time()
         peers.send(2, mine)
         weights = peers.receive(2)
