@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 PROFILE = "ANYGPU_PROFILE"
 MNIST = "ANYGPU_MNIST"
-OPEN_SERVERS = "ANYGPU_OPEN_SERVERS"
 PATIENCE = "ANYGPU_PATIENCE"
 GRADE = "ANYGPU_GRADE"
 WHOLE = "ANYGPU_WHOLE"
@@ -27,7 +26,6 @@ class Variable(NamedTuple):
 TABLE = {
     PROFILE: Variable("how much work a lesson does: `preview`, `lab`, or `full` (a fast GPU)", "`lab`", "you"),
     MNIST: Variable("a path to `mnist.npz`, if it cannot be downloaded", "a download", "you"),
-    OPEN_SERVERS: Variable("`1`: lesson 09 starts servers that others can reach", "no", "you"),
     PATIENCE: Variable("how many times longer lesson 09's runs may take on a busy machine", "`1`", "you"),
     GRADE: Variable("`1`: a wrong or untouched exercise raises an error", "no", "`run --grade`"),
     WHOLE: Variable("`1`: a lesson trains every epoch, however long it takes", "no", "`store`"),

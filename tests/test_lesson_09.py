@@ -2,22 +2,17 @@
 
 import os
 import re
-import subprocess
-import sys
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import psutil
 import pytest
-from waiting import in_the_end
 
 from helpers import ROOT, devices
 from helpers.commands import lesson_files
 from helpers.errors import WorkshopError
 from helpers.lessons import lesson_09 as lesson
-from helpers.lessons import lesson_09_servers, lesson_09_steps
+from helpers.lessons import lesson_09_steps
 from helpers.lessons.lesson_09b_exercises import Died
 from helpers.running import worker
 from helpers.training import data
@@ -43,104 +38,6 @@ def batches():
     mnist = data.load_mnist()
     images = np.resize(mnist.x_train.reshape(-1, 784), (1024, 784)).reshape(-1, lesson.BATCH, 784)
     return {"images": images, "labels": np.resize(mnist.y_train, 1024).reshape(-1, lesson.BATCH)}
-
-
-# ------------------------------------------------------------------------------------------- who reaches the servers?
-
-# Another account's program: reach the port on every address of this computer, read the secret, enter the network.
-INTRUDER = """
-import ctypes, encodings.idna, os, pathlib, socket, sys, psutil
-
-port, secret, pid = sys.argv[1:]
-cards = psutil.net_if_addrs().values()
-addresses = {found.address for card in cards for found in card if found.family == socket.AF_INET}
-os.setgroups([])
-os.setgid(65534)
-os.setuid(65534)
-for address in sorted(addresses):
-    print(address, socket.socket().connect_ex((address, int(port))))
-for path in (secret, f"/proc/{pid}/ns/user", f"/proc/{pid}/ns/net"):
-    try:
-        print(path, os.open(path, os.O_RDONLY))
-    except OSError as error:
-        print(path, error.strerror)
-"""
-
-
-def serve(process, addresses):
-    import os
-    import socket
-    import time
-    from pathlib import Path
-
-    folder = Path(os.environ["SERVE_IN"])
-    port = int(addresses[0].rpartition(":")[2])
-    if process == 1:  # a process of the same run reaches it
-        while socket.socket().connect_ex(("127.0.0.1", port)):
-            time.sleep(0.05)
-        (folder / "reached").touch()
-        print("reached")
-        return
-    server = socket.create_server(("", port))  # on all addresses, as TensorFlow does
-    (folder / "listens").write_text(f"{port} {os.getpid()}")
-    while not ((folder / "done").exists() and (folder / "reached").exists()):
-        time.sleep(0.05)
-    print(server.getsockname()[0])
-
-
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become another account")
-@pytest.mark.skipif(not lesson_09_servers.is_own_network_allowed(), reason="unshare may make no network here")
-@pytest.mark.parametrize("own", [False, True])
-def test_another_account_reaches_no_server_in_a_network_of_its_own(tmp_path, monkeypatch, own):
-    secret, answer = tmp_path / "secret", []
-    secret.write_text("mine")
-    secret.chmod(0o600)
-    monkeypatch.setenv("SERVE_IN", str(tmp_path))
-
-    def intrude():
-        in_the_end(lambda: (tmp_path / "listens").exists() and " " in (tmp_path / "listens").read_text())
-        port, pid = (tmp_path / "listens").read_text().split()
-        command = [sys.executable, "-c", INTRUDER, port, str(secret), pid]
-        answer.append(subprocess.run(command, capture_output=True, text=True, timeout=300))
-        (tmp_path / "done").touch()
-
-    threading.Thread(target=intrude, daemon=True).start()
-    printed = lesson_09_servers.run_in_own_network(serve, 2, 300) if own else lesson.run(serve, 2, 300).stdout
-    assert printed == ["0.0.0.0\n", "reached\n"]
-    *tried, file, user, network = answer[0].stdout.splitlines()
-    assert tried and all(line.endswith(" 0") != own for line in tried), answer[0]  # 0: connected
-    assert [line.rpartition(" ")[2] for line in (file, user, network)] == ["denied"] * 3
-
-
-@pytest.mark.skipif(not lesson_09_servers.is_own_network_allowed(), reason="unshare may make no network here")
-def test_what_fails_in_a_network_of_its_own_is_told_and_leaves_no_process():
-    def fail(process):
-        raise ValueError(f"process {process} gives up")
-
-    def stay(process):
-        import time
-
-        time.sleep(600)
-
-    before = {child.pid for child in psutil.Process().children(recursive=True)}
-    with pytest.raises(WorkshopError, match=r"process \d gives up"):
-        lesson_09_servers.run_in_own_network(fail, 2, 100)
-    with pytest.raises(WorkshopError, match="2 s"):
-        lesson_09_servers.run_in_own_network(stay, 2, 2)
-    in_the_end(lambda: {child.pid for child in psutil.Process().children(recursive=True)} == before)
-
-
-def test_servers_that_others_could_reach_need_a_yes(monkeypatch, capsys):
-    def say(process):
-        print("process", process)
-
-    monkeypatch.setattr(lesson_09_servers, "is_own_network_allowed", lambda: False)
-    monkeypatch.delenv("ANYGPU_OPEN_SERVERS", raising=False)
-    lesson.run_servers(say, 2)
-    assert "ANYGPU_OPEN_SERVERS=1" in capsys.readouterr().out
-    monkeypatch.setenv("ANYGPU_OPEN_SERVERS", "1")
-    lesson.run_servers(say, 2)
-    assert capsys.readouterr().out == "process 0\nprocess 1\n"
 
 
 # ------------------------------------------------------------------------------------------------- runs and messages
@@ -208,15 +105,10 @@ def test_a_time_line_shows_who_computed_when(monkeypatch):
 # ---------------------------------------------------------------------------------------------------- the trainings
 
 
-def test_an_asynchronous_training_goes_on_without_its_worker(functions, batches):
-    made = lesson.run(functions.parameter_server, 3, arguments={**batches, "steps": 120}, check=False)
-    assert len(made.results[2]) == 120
-    assert made.results[2].count(1) == 10
-    assert "worker 1 is gone" in made.stdout[2]
-
-
 def test_an_asynchronous_training_ends_for_both_workers_whoever_sent_the_last_gradient(functions, batches):
-    assert len(lesson.run(functions.parameter_server, 3, arguments={**batches, "steps": 1}).results[2]) == 1
+    one = {name: array[:1] for name, array in batches.items()}
+    _, _, by = lesson.run(functions.asynchronous, 3, arguments=one).results[2]
+    assert len(by) == 2
 
 
 def test_a_checkpoint_that_is_replaced_is_whole_after_every_death(tmp_path):

@@ -178,22 +178,29 @@ def _format_exchange(held: list[list[np.ndarray]], sent: list[list[np.ndarray]])
     return "\n".join(lines)
 
 
-@checks.print_verdict
-def check_choose(learner: Callable[[int, int, int, int, int], str]) -> Iterator[str]:
-    """Judge exercise 1 of lesson 08b: the first plan that fits into the memory of each card."""
+def count_bytes(widths: Sequence[int], batch: int, states: int) -> tuple[int, int]:
+    """Return the bytes of a training with float32: weights, gradients and optimizer together, then activations.
 
-    def right(held: int, activations: int, largest: int, cards: int, memory: int) -> str:
-        needs = {"one card": held + activations, "batch": held + activations / cards}
-        needs["shards"] = (held + activations) / cards + largest
-        return next((plan for plan, need in needs.items() if need <= memory), "network")
+    Args:
+        widths: the inputs of a dense network, then the outputs of each layer.
+        batch: images of a step.
+        states: numbers that the optimizer keeps for each weight and bias.
+    """
+    weights = sum(inputs * outputs + outputs for inputs, outputs in itertools.pairwise(widths))
+    return 4 * weights * (1 + 1 + states), 4 * batch * sum(widths[:-1])
+
+
+@checks.print_verdict
+def check_count_bytes(learner: Callable[[list[int], int, int], tuple[int, int]]) -> Iterator[str]:
+    """Judge exercise 1 of lesson 08b: the bytes that a training keeps."""
 
     def cases(rng: np.random.Generator) -> list[tuple]:
-        known = [(12, 4, 1, 4, 8), (5, 3, 2, 4, 8), (6, 3, 2, 4, 8), (6, 8, 2, 4, 8), (6, 9, 2, 4, 8)]
-        known += [(20, 4, 2, 4, 8), (20, 5, 2, 4, 8), (9, 1, 1, 2, 8), (9, 1, 7, 2, 8), (2, 40, 1, 8, 8)]
-        drawn = rng.integers([1, 1, 1, 2, 1], 30, (20, 5)).tolist()
-        return [*known, (2, 3, 9, 4, 8), (4, 16, 9, 4, 8), *map(tuple, drawn)]
+        drawn = [
+            (rng.integers(1, 99, layers + 1).tolist(), *rng.integers([1, 0], [99, 3]).tolist()) for layers in (1, 3, 6)
+        ]
+        return [([2, 3, 1], 5, 1), ([2, 3, 1], 5, 0), ([4, 2], 1, 2), ([784, 512, 512, 10], 128, 1), *drawn]
 
-    yield checks.judge_function(learner, right, cases)
+    yield checks.judge_function(learner, count_bytes, cases)
 
 
 @checks.print_verdict
@@ -282,7 +289,7 @@ def draw_pipeline(order: Order, stages: int, parts: int) -> None:
 
 def _ask_stage(learner: Order, stage: int, stages: int, parts: int) -> list[tuple[str, int]]:
     """Return what a learner's stage does; NotYet unless it does each piece once, and F before B."""
-    who = f"for stage {stage} of {stages} and {parts} micro-batches it"
+    who = f"for stage {stage} of {stages}, with parts = {parts}, it"
     answer: Any = checks.answer(learner, stage, stages, parts, who=who)
     if answer is None and (stage, stages) == (0, 4):
         raise checks.NotDone(f"{who} returned no list.")

@@ -31,7 +31,7 @@ from helpers.lessons.lesson_09_exercises import check_all_reduce, check_serve, c
 from helpers.lessons.lesson_09_steps import draw_steps, measure_step_parts  # noqa: F401
 from helpers.lessons.lesson_09b_exercises import Disk, check_checkpoints, check_receive, check_train  # noqa: F401
 from helpers.training import checkpoint
-from helpers.variables import KEY, OPEN_SERVERS, PATIENCE
+from helpers.variables import KEY, PATIENCE
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -134,10 +134,9 @@ class Peers:
         self._posts = {other: ThreadPoolExecutor(1) for other in self._connections}
 
     def send(self, other: int, numbers: np.ndarray) -> None:
-        """Send float32 numbers to another rank, and do not wait for their arrival; a rank that is gone gets nothing."""
+        """Send float32 numbers to another rank, and do not wait for their arrival."""
         data = np.asarray(numbers, np.float32).tobytes()
-        if other in self._connections:
-            self._posts[other].submit(self._connections[other].send_bytes, data)
+        self._posts[other].submit(self._connections[other].send_bytes, data)
 
     def receive(self, other: int) -> np.ndarray:
         """Wait for numbers from another rank, and return them, float32 of shape (n,).
@@ -147,17 +146,13 @@ class Peers:
         """
         return np.frombuffer(self._connections[other].recv_bytes(), np.float32)
 
-    def receive_any(self) -> tuple[int, np.ndarray | None]:
-        """Wait for numbers from whichever rank sends first; return (rank, numbers), or (rank, None) if it is gone."""
+    def receive_any(self) -> tuple[int, np.ndarray]:
+        """Wait for numbers from whichever rank sends first; return (rank, numbers)."""
         from multiprocessing.connection import wait
 
         ready = wait(list(self._connections.values()))[0]
         other = next(rank for rank, connection in self._connections.items() if connection is ready)
-        try:
-            return other, self.receive(other)
-        except (EOFError, OSError):
-            del self._connections[other]
-            return other, None
+        return other, self.receive(other)
 
 
 def share(images: int, rank: int, size: int) -> tuple[int, int]:
@@ -240,7 +235,7 @@ def train_alone(images: np.ndarray, labels: np.ndarray, epochs: int) -> np.ndarr
 
 
 def run_worker(
-    peers: Peers, images: np.ndarray, labels: np.ndarray, pause: float = 0.0, dies_at: int | None = None
+    peers: Peers, images: np.ndarray, labels: np.ndarray, pause: float = 0.0
 ) -> list[tuple[float, float, float]]:
     """Compute gradients for a parameter server, whose rank is 2, until it sends an empty array.
 
@@ -249,7 +244,6 @@ def run_worker(
         images: uint8 of shape (batches, BATCH, 784); each worker takes its half of each batch.
         labels: of shape (batches, BATCH).
         pause: seconds that worker 1 sleeps in each step.
-        dies_at: the step in which worker 1 is killed, from 0; None for never.
 
     Returns:
         For each step when it began, had computed, and had an answer: seconds of the computer's clock.
@@ -263,8 +257,6 @@ def run_worker(
         mine = compute_gradient(weights, images[batch, first:end], labels[batch, first:end])[1]
         if peers.rank == 1:
             time.sleep(pause)
-            if step == dies_at:
-                die()
         computed = time.time()
         peers.send(2, mine)
         weights = peers.receive(2)
@@ -272,52 +264,6 @@ def run_worker(
         if not len(weights):
             break
     return notes
-
-
-# ---------------------------------------------------------------------------------------------- TensorFlow's servers
-
-
-def run_servers(function: Callable[..., object], processes: int = 3) -> None:
-    """Run a function that starts TensorFlow's servers, and print what each said.
-
-    They run in a network of their own, which Linux may let us make. Elsewhere whoever reaches this computer could read
-    and write the learner's files meanwhile, so they are started only if ANYGPU_OPEN_SERVERS is 1.
-    """
-    from helpers import devices
-    from helpers.lessons import lesson_09_servers
-
-    if not devices.is_installed("tensorflow"):
-        print("Skipped: TensorFlow is not installed here.")
-        return
-    if lesson_09_servers.is_own_network_allowed():
-        print(
-            *lesson_09_servers.run_in_own_network(function, processes, SECONDS, make_thread_variables(1)),
-            sep="",
-            end="",
-        )
-        return
-    if os.environ.get(OPEN_SERVERS) != "1":
-        print(
-            "Skipped: this system lets us make no network of their own for TensorFlow's servers, and others could read "
-            "and write your files. Nobody else reaches this computer? Start the workshop with ANYGPU_OPEN_SERVERS=1."
-        )
-        return
-    print(*run(function, processes).stdout, sep="", end="")
-
-
-def import_tensorflow() -> Any:  # noqa: ANN401 (it has no types)
-    """Import TensorFlow without Keras, JAX and SciPy, which a server does not use: half of the time, 190 MB less."""
-    # With one thread for its operations, as on one core, a worker that waited for another has waited forever.
-    os.environ.setdefault("TF_NUM_INTEROP_THREADS", "4")
-    os.environ |= {"CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}  # all servers on the processor
-    _block_imports("keras", "tf_keras", "jax", "scipy")
-    return importlib.import_module("tensorflow")
-
-
-def _block_imports(*names: str) -> None:
-    """Let an import of these modules fail from now on, which None in `sys.modules` does."""
-    modules: dict[str, Any] = sys.modules  # its own type has no None
-    modules.update(dict.fromkeys(names))
 
 
 # --------------------------------------------------------------------------------------------------- a process is lost
@@ -376,7 +322,8 @@ def die_in(seconds: float) -> None:
 def import_keras() -> ModuleType:
     """Import Keras on JAX without Matplotlib, which Keras would load and not use here."""
     os.environ["KERAS_BACKEND"] = "jax"
-    _block_imports("matplotlib")
+    modules: dict[str, Any] = sys.modules  # its own type has no None, which lets an import fail
+    modules["matplotlib"] = None
     return importlib.import_module("keras")
 
 

@@ -150,7 +150,7 @@ def check_serve(learner: Callable[..., tuple]) -> Iterator[str]:
 
     def cases(rng: np.random.Generator) -> Iterator[tuple]:
         yield [8.0], [1, 0]
-        for order in ([0], [0, 1, 1, 1, 0], [1, 1, 1], rng.integers(0, 2, 20).tolist()):
+        for order in ([0, 1, 1, 1, 0], [0], [1, 1, 1], rng.integers(0, 2, 20).tolist()):
             yield rng.normal(0, 9, 3).round(2).tolist(), order
 
     yield checks.judge_function(_with_workers(learner), _with_workers(serve), cases)
