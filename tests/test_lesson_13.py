@@ -53,7 +53,7 @@ def test_a_wrong_cause_is_answered_with_what_the_experiment_prints(capsys):
 
 def test_nothing_is_left_of_an_environment():
     with lesson_13b.Scratch(unpacked=["tensorflow", "tensorflow-cpu"]) as env:
-        assert env.python(lesson_13b.STATE) == "2.21.0 [1.0, 1.0] []"
+        assert env.python(lesson_13b.STATE) == "2.21.0 []"
         assert env.python("import numpy") == "ModuleNotFoundError: No module named 'numpy'"
         assert env.python("import os; print(os.getcwd(), os.environ.get('CUDA_VISIBLE_DEVICES'))") == "work None"
         assert "No matching distribution" in env.pip("install no-such-package")  # no internet is asked
