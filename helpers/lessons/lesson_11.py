@@ -17,7 +17,7 @@ import numpy as np
 
 from helpers.devices.host import usable_cpus
 from helpers.judge import checks
-from helpers.measure.plots import BLUE, GREEN, ORANGE, figure, show
+from helpers.measure.plots import BLUE, ORANGE, figure, show
 from helpers.measure.timing import duration
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def draw_runs(phases: Mapping[str, Sequence[float]], title: str) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
     words, first = [], 1
-    looks = ((BLUE, "o"), (ORANGE, "^"), (GREEN, "s"))
+    looks = ((BLUE, "o"), (ORANGE, "^"))
     with figure(7.5, 3.6) as (drawn, axes):
         for (name, seconds), (color, marker) in zip(phases.items(), looks, strict=False):
             milliseconds = 1e3 * np.asarray(seconds)
@@ -161,6 +161,15 @@ class RealDevice:
         return time.perf_counter()
 
 
+# What a wrong clock says of the device in the exercise's text, and what is wrong with it.
+WRONG_TIMES = {
+    1e-6: "the clock stopped before the work was done",
+    0.17337: "one late run moves it, so it is no median",
+    0.01: "expected the median of the runs after the first",
+    0.02: "the first run was not waited for",
+}
+
+
 @checks.print_verdict
 def check_fair_time(learner: Callable[[Device, int], object]) -> Iterator[str]:
     """Judge exercise 1 of lesson 11: the median of runs that are waited for, without the first."""
@@ -169,12 +178,17 @@ def check_fair_time(learner: Callable[[Device, int], object]) -> Iterator[str]:
         return round(float(np.median(device.runs[1 : 1 + repeats])), 9)
 
     def cases(rng: np.random.Generator) -> list[tuple[Device, int]]:
-        known = (Device(0.9, [0.01, 0.01, 0.0101, 0.5]), 3)
         drawn = [(Device(0.5, rng.uniform(0.01, 0.02, 12).tolist()), repeats) for repeats in (3, 8, 9)]
         first_is_quick = (Device(0.0, [0.005, 0.01, 0.012, 0.013]), 3)
         slow = (Device(3.0, [50.0, 40.0, 41.0, 43.0, 42.0]), 4)
         many = (Device(0.1, rng.uniform(1e-4, 2e-4, 40).tolist()), 30)
-        return [known, *drawn, first_is_quick, slow, many]
+        return [(Device(*known), 3), *drawn, first_is_quick, slow, many]
+
+    known = 0.9, [0.01, 0.01, 0.0101, 0.5]
+    seconds = checks.answer(learner, Device(*known), 3, who="fair_time")
+    for wrong, why in WRONG_TIMES.items():
+        if isinstance(seconds, float) and math.isclose(seconds, wrong, rel_tol=1e-3):
+            raise checks.NotYet(f"for the device of the text expected about 0.0101 s, came {seconds:.3g} s: {why}.")
 
     yield checks.judge_function(learner, right, cases)
 
