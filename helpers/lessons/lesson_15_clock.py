@@ -150,7 +150,7 @@ def compare_drifts(prediction: object, runs: Mapping[str, timing.Measurement]) -
     recorded = {name: (note.value, (note.high or 0) - (note.low or 0)) for name, note in column.notes.items()}
     rows = []
     for name in runs:
-        cells = [_count_reads(name)]
+        cells: list[object] = [_count_reads(name)]
         for found in (here, recorded):
             cells += [timing.duration(found[name][0]) if name in found else tables.MISSING]
             cells += [_describe_added(found[name], found[control]) if {name, control} <= found.keys() else ""]
