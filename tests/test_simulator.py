@@ -88,15 +88,13 @@ LESS = {
         ("2_000_000", "2_000"),
     ],
     "12": [("64_000", "640"), ("640_000", "640")],
-    "15": [("1_024", "32")],
+    "15": [("1_024", "64")],
 }
 LESS_IN_HELPERS = {
     "02": """
 lesson.AWKWARD = lesson.AWKWARD[:3]
 lesson.measure_peak.__defaults__ = (2**6, 10)
 lesson.MatmulBenchmark.test.__defaults__ = (lesson.AWKWARD,)""",
-    "15": """
-clock.SWEPT = 2**10""",
 }
 
 

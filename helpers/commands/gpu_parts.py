@@ -118,12 +118,9 @@ def record_fast_product() -> None:
 
 
 def record_counted_kernels() -> None:
-    """Note the times of lesson 15's kernels and of each step: without libclang too, which only the counters need."""
-    from helpers.lessons import lesson_15_clock
-
+    """Note the times of lesson 15's kernels: without libclang too, which only the counters need."""
     gpu_cells.prove_devices()
-    names = gpu_cells.execute_cells("15")
-    lesson_15_clock.note_steps(names.get("runs", {}))
+    gpu_cells.execute_cells("15")
 
 
 @with_queue

@@ -27,12 +27,6 @@ __kernel void strided(__global const float *x, __global float *y, int first, int
     y[i] = x[first + stride * i];
 }
 """
-PIECES = """
-__kernel void pieces(__global const float *x, __global float *y, int gap, int stride) {
-    int i = get_global_id(0);
-    y[i] = x[gap * (i / 32) + stride * (i % 32)];
-}
-"""
 FILL = """
 __kernel void fill(__global float *y, float number) {
     y[get_global_id(0)] = number;
@@ -51,7 +45,6 @@ __kernel void transpose(__global const float *x, __global float *y, int n) {
     y[column * n + row] = x[row * n + column];
 }
 """
-COPY = NAIVE.replace("transpose", "copy").replace("y[column * n + row]", "y[row * n + column]")
 TILED = """
 __kernel void transpose(__global const float *x, __global float *y, int n) {
     __local float tile[32][WIDTH];
@@ -267,24 +260,6 @@ def _format_count(count: float, unit: str) -> str:
 # ------------------------------------------------------------------------------------------------------- its figures
 
 
-def tabulate_lines(learner: Callable[[int, int, int], int]) -> tables.Table | None:
-    """Return what exercise 1's function says of four strides and each size of line; None where it is not right.
-
-    Args:
-        learner: the function.
-    """
-    rows = []
-    for stride in (1, 2, 8, 32):
-        try:
-            computed = [learner(0, stride, line) for line in LINES]
-        except Exception:  # the check has said what is wrong
-            return None
-        if computed != [count_lines(0, stride, line) for line in LINES]:
-            return None
-        rows.append((f"stride {stride}", *computed))
-    return tables.Table(rows, ("your function", *(f"lines of {line} bytes" for line in LINES)))
-
-
 def draw_lines(recorded: Mapping[str, Trace], sizes: Sequence[int], title: str) -> None:
     """Draw as a map of memory which floats the first request of each launch needs, and which lines are fetched for it.
 
@@ -324,7 +299,7 @@ def draw_lines(recorded: Mapping[str, Trace], sizes: Sequence[int], title: str) 
     show(drawn, f"{title}. {'; '.join(words)}.")
 
 
-def draw_banks(widths: Sequence[int] = (32, 33)) -> None:
+def draw_banks(widths: Sequence[int]) -> None:
     """Draw in which places of a tile the words of bank 0 lie, and those that 32 neighbors read from its column 0.
 
     Args:
@@ -332,20 +307,20 @@ def draw_banks(widths: Sequence[int] = (32, 33)) -> None:
     """
     from matplotlib.colors import ListedColormap
 
-    title = "A column of a tile: all its 32 words in bank 0, or one in each bank"
+    title = "A column of a tile (dots) and the words of bank 0 (gray)"
     words = []
-    with figure(7.5, 4.6, title, ncols=len(widths)) as (drawn, panels):
-        for width, panel in zip(widths, panels, strict=True):
+    with figure(7.5, 4.2, title, ncols=len(widths), sharex=True, sharey=True) as (drawn, axes):
+        for width, panel in zip(widths, np.ravel(axes), strict=True):
             banks = np.arange(32 * width).reshape(32, width) % counters.BANKS
             panel.imshow(banks == 0, cmap=ListedColormap(["white", "#c4c4c4"]), vmin=0, vmax=1)
             panel.plot(np.zeros(32), np.arange(32), ".", color=BLUE, markersize=5)
-            turns = np.bincount(banks[:, 0]).max()
-            caption = f"rows of {width} floats: {_format_count(turns, 'turn')}"
+            caption = f"rows of {width} floats: {_format_count(np.bincount(banks[:, 0]).max(), 'turn')}"
             panel.set_title(caption, fontsize=11)
-            panel.set(xticks=(0, 8, 16, 24, width - 1), yticks=(0, 8, 16, 24, 31), ylabel="lx, the row of the tile")
+            panel.set(xlim=(-1, max(widths)), xlabel="column of the tile", ylabel="row of the tile")
+            panel.set(xticks=(0, 8, 16, 24, 32), yticks=(0, 8, 16, 24, 31))
+            panel.label_outer()
             panel.grid(visible=False)
             words.append(caption)
-        drawn.supxlabel("float in the row. Dots: what 32 neighbors read at once. Gray: bank 0", fontsize=10)
     show(drawn, f"{title}. {'; '.join(words)}.")
 
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from helpers.devices import opencl
 from helpers.judge import checks, counters, opencl_recorder
-from helpers.judge.trace import Trace
 from helpers.lessons import lesson_15
 from helpers.measure import records, tables, timing
 
@@ -34,25 +33,21 @@ class Case(NamedTuple):
         return items, tuple(map(min, items, self.group))
 
 
-def _make_pieces(gap: int, stride: int) -> Case:
-    """Return a case in which piece k of 32 work-items reads x from `gap` times k on."""
-
-    def choose(x: np.ndarray) -> np.ndarray:
-        starts = gap * np.arange(x.size // 1024)
-        return x.reshape(-1)[starts[:, None] + stride * np.arange(32)].reshape(-1)
-
-    return Case(
-        lesson_15.PIECES,
-        lambda n: (n * n // 32,),
-        (128,),
-        lambda x, y, n: (x, y, np.int32(gap), np.int32(stride)),
-        choose,
-    )
-
-
 def _make_transpose(source: str, each: int) -> Case:
     return Case(
         source, lambda n: (n, n // each), (32, 8), lambda x, y, n: (x, y, np.int32(n)), lambda x: x.T.reshape(-1)
+    )
+
+
+def _make_shorter() -> Case:
+    """Return the case "naive" for a square of 32 rows less, which the first numbers of x fill."""
+
+    def transpose(x: np.ndarray) -> np.ndarray:
+        rows = len(x) - 32
+        return x.reshape(-1)[: rows * rows].reshape(rows, rows).T.reshape(-1)
+
+    return Case(
+        lesson_15.NAIVE, lambda n: (n - 32, n - 32), (32, 8), lambda x, y, n: (x, y, np.int32(n - 32)), transpose
     )
 
 
@@ -68,45 +63,34 @@ def _make_drift(source: str, arrange: Callable[[np.ndarray], np.ndarray]) -> Cas
     )
 
 
-def _make_fill(share: int) -> Case:
-    """Return a case that writes one number for each `share` floats of x, and reads none."""
+def _make_fill() -> Case:
+    """Return a case that writes one number for each particle, and reads none."""
     return Case(
         lesson_15.FILL,
-        lambda n: (n * n // share,),
+        lambda n: (n * n // 8,),
         (128,),
         lambda x, y, n: (y, np.float32(3)),
-        lambda x: np.full(x.size // share, 3, np.float32),
+        lambda x: np.full(x.size // 8, 3, np.float32),
     )
 
 
 ARRAYS = lesson_15.DRIFT_ARRAYS, lambda particles: particles.T.reshape(-1)  # the solution of exercise 2
 CASES = {
-    "same span, stride 32": _make_pieces(1024, 32),
-    "same span, stride 1": _make_pieces(1024, 1),
-    "no reads": _make_fill(32),
-    "copy": _make_transpose(lesson_15.COPY, 1)._replace(expected=lambda x: x.reshape(-1)),
     "naive": _make_transpose(lesson_15.NAIVE, 1),
+    "naive, n - 32": _make_shorter(),
     "tile": _make_transpose(lesson_15.write_tiled(32), 4),
     "padded tile": _make_transpose(lesson_15.write_tiled(33), 4),
     "structures": _make_drift(lesson_15.DRIFT, np.ravel),
     "arrays": _make_drift(*ARRAYS),
-    "particles, no reads": _make_fill(8),
+    "particles, no reads": _make_fill(),
 }
-READS = "same span, stride 32", "same span, stride 1", "no reads"
 DRIFTS = "structures", "arrays", "particles, no reads"
-TRANSPOSES = "copy", "naive", "tile", "padded tile"
+TRANSPOSES = "naive", "naive, n - 32", "tile", "padded tile"
 
 
 def find_case(name: str) -> Case:
     """Return one of CASES; as "arrays" the learner's answer to exercise 2, if it is right."""
     return _make_drift(*checks.get_right("drift", ARRAYS)) if name == "arrays" else CASES[name]
-
-
-def record_case(name: str) -> Trace:
-    """Record one of CASES on 32 x 32 floats."""
-    case, x = find_case(name), np.ones(1024, np.float32)
-    kernel = lesson_15.build_kernel(case.source)
-    return opencl_recorder.record(kernel, *case.choose_sizes(32), case.arguments(x, np.zeros_like(x), 32))
 
 
 def choose_rows(device: cl.Device) -> int:
@@ -123,7 +107,7 @@ def measure_kernels(queue: cl.CommandQueue, names: Sequence[str], rows: int) -> 
     Args:
         queue: of the lesson's device.
         names: of CASES.
-        rows: of the square x; a power of two from 32 on.
+        rows: of the square x; a power of two from 64 on.
     """
     import pyopencl as cl
 
@@ -146,90 +130,85 @@ def measure_kernels(queue: cl.CommandQueue, names: Sequence[str], rows: int) -> 
             del ways[name]
     print(f"right, beside NumPy: {'; '.join(ways)}")
     runs = timing.measure_interleaved(ways, opencl.name(queue.device), timing.ENOUGH, warmup=2, on=queue)
-    for run in runs.values():
-        records.add_run(run, amount=f"{rows:,} x {rows:,} floats")
+    for name, run in runs.items():
+        side = rows - 32 if name == "naive, n - 32" else rows
+        records.add_run(run, amount=f"{side:,} x {side:,} floats")
     return runs
 
 
-READ_STEPS = " → ".join(READS[:2]), " → ".join(DRIFTS[:2])
-TRANSPOSE_STEPS = "naive → tile", "tile → padded tile"
-
-
-def compare_reads(runs: Mapping[str, timing.Measurement]) -> tables.Table:
-    """Return for each of READ_STEPS how many times fewer lines it asks for, and how many times as fast it is.
+def compare_drifts(prediction: object, runs: Mapping[str, timing.Measurement]) -> tables.Table:
+    """Compare the predicted gain with the measured one; return what the reads add to each time, here and recorded.
 
     Args:
-        runs: what `measure_kernels` returned.
+        prediction: how many times as fast "arrays" is.
+        runs: of DRIFTS, what `measure_kernels` returned.
     """
-    note_steps(runs)
-    listed = []
-    for step in READ_STEPS:
-        before, after = step.split(" → ")
-        if before in runs and after in runs:  # otherwise one of them computed something wrong, or has to come yet
-            fewer = [f"{_count_reads(before, line) / _count_reads(after, line):g}" for line in lesson_15.LINES]
-            listed.append((step, f"{', '.join(fewer)} times", describe_gain(runs[before], runs[after])))
-    sizes = ", ".join(map(str, lesson_15.LINES))
-    table = tables.Table(
-        listed, ("step", "fewer lines", "time here"), [f"Lines of {sizes} bytes. {_describe_times(runs)}"]
-    )
-    return records.add_column(table, "15")
+    checks.compare_prediction(prediction, _describe_step(runs, "structures", "arrays"))
+    *_, control = DRIFTS
+    here = {name: (run.median, run.spread) for name, run in runs.items()}
+    column = records.find_column("15", DRIFTS)
+    recorded = {name: (note.value, (note.high or 0) - (note.low or 0)) for name, note in column.notes.items()}
+    rows = []
+    for name in runs:
+        cells: list[object] = [_count_reads(name)]
+        for found in (here, recorded):
+            cells += [timing.duration(found[name][0]) if name in found else tables.MISSING]
+            cells += [_describe_added(found[name], found[control]) if {name, control} <= found.keys() else ""]
+        rows.append((name, *cells))
+    headers = "kernel", "lines read by 32 neighbors", "here", "reads add", "recorded", "reads add, recorded"
+    below = ["Reads add: the time, less that without reads.", _describe_times(runs), *column.below]
+    return tables.Table(rows, headers, below)
 
 
-def _count_reads(name: str, line: int) -> float:
-    """Return how many lines all reads of one of CASES ask for."""
-    return sum(a.needed for a in counters.count_accesses(record_case(name), line).values() if not a.writes)
+def _describe_added(one: tuple[float, float], control: tuple[float, float]) -> str:
+    """Return by how much a median exceeds the control's; both come with the spread of their runs, in seconds."""
+    added = one[0] - control[0]
+    if one == control:
+        return ""
+    return timing.duration(added) if added > max(one[1], control[1]) else "no claim"
 
 
-def tabulate_transposes(runs: Mapping[str, timing.Measurement], rows: int) -> tables.Table:
-    """Return for each of TRANSPOSES its lines and turns, its bandwidth, and its share of the copy's.
+def _count_reads(name: str) -> int:
+    """Return how many lines of DRIFTS' reads 32 neighbors ask for."""
+    case, rows = find_case(name), 16  # for 32 particles
+    given = case.arguments(np.ones(256, np.float32), np.zeros(32, np.float32), rows)
+    recorded = opencl_recorder.record(lesson_15.build_kernel(case.source), *case.choose_sizes(rows), given)
+    return sum(access.needed for access in counters.count_accesses(recorded).values() if not access.writes)
+
+
+def compare_transposes(prediction: object, runs: Mapping[str, timing.Measurement], rows: int) -> tables.Table:
+    """Compare the predicted gain with the measured one; return lines, turns, and time of each of TRANSPOSES.
 
     Args:
-        runs: what `measure_kernels` returned.
+        prediction: how many times as fast "padded tile" is as "naive".
+        runs: of TRANSPOSES, what `measure_kernels` returned.
         rows: of its x.
     """
-    note_steps(runs)
-    listed, moved = [], []
-    for name in (name for name in TRANSPOSES if name in runs):
-        gigabytes = 8e-9 * rows**2
-        speeds = [gigabytes / seconds for seconds in (runs[name].median, *reversed(runs[name].quartiles))]
-        median, low, high = (f"{speed:.3g}" for speed in speeds)
-        share = runs["copy"].median / runs[name].median if "copy" in runs else float("nan")
-        counted = (f"{count:,}" for count in count_case(name))
-        listed.append((name, *counted, f"{median} GB/s ({low} to {high})", f"{share:.0%}"))
-        if share > 1.1:
-            moved.append(name)
-    below = [
-        f"Counted for 32 x 32 numbers and lines of {counters.LINE} bytes.",
-        f"Measured: {8 * rows * rows / 2**20:.3g} MiB a run. {_describe_times(runs)}",
-    ]
-    if moved:
-        below.append(f"Faster than the copy: {', '.join(moved)}. This copy is not the ceiling here.")
-    column = records.find_column("15", TRANSPOSE_STEPS)
-    below += [f"{step}: {note.value:.3g} {note.unit}, recorded." for step, note in column.notes.items()]
-    below += column.below
-    headers = "kernel", "lines asked for", "different lines", "turns", "measured", "of the copy"
-    return tables.Table(listed, headers, below)
+    checks.compare_prediction(prediction, _describe_step(runs, "naive", "padded tile"))
+    listed = []
+    for name, run in runs.items():
+        lines, turns = count_transpose(name)
+        half = " to ".join(map(timing.duration, run.quartiles))
+        listed.append((name, f"{lines:,}", f"{turns:,}", timing.duration(run.median), half))
+    below = [f"n = {rows:,}. Lines of {counters.LINE} bytes and turns: for 32 x 32 numbers. {_describe_times(runs)}"]
+    headers = "kernel", "lines asked for", "turns", "here", "middle half"
+    return records.add_column(tables.Table(listed, headers, below), "15")
 
 
-# ------------------------------------------------------------------------------------------------ step by step
-
-
-def count_case(name: str) -> tuple[int, int, int]:
-    """Return the lines that one of CASES asks for on 32 x 32 floats, the different ones, and its turns."""
-    recorded = record_case(name)
+def count_transpose(name: str) -> tuple[int, int]:
+    """Return the lines that one of TRANSPOSES asks for on 32 x 32 floats, and its turns."""
+    case, x = CASES[name], np.ones(1024, np.float32)
+    rows = 64 if name == "naive, n - 32" else 32
+    given = case.arguments(x, np.zeros_like(x), rows)
+    recorded = opencl_recorder.record(lesson_15.build_kernel(case.source), *case.choose_sizes(rows), given)
     accesses = counters.count_accesses(recorded).values()
-    asked, turns = (sum(access.needed for access in accesses if access.in_local == local) for local in (False, True))
-    return asked, len(set[tuple[str, int]]().union(*counters.find_lines(recorded).values())), turns
+    lines, turns = (sum(access.needed for access in accesses if access.in_local == local) for local in (False, True))
+    return lines, turns
 
 
-def note_steps(runs: Mapping[str, timing.Measurement]) -> None:
-    """Note for a record how many times as fast each step made the kernel, and whether the spread allows a claim."""
-    for step in (*READ_STEPS, *TRANSPOSE_STEPS):
-        before, after = step.split(" → ")
-        if before in runs and after in runs:
-            unit = "times as fast" if timing.is_clear(runs[before], runs[after]) else "times as fast, no claim"
-            factor = runs[before].median / runs[after].median
-            records.add_note(records.Note(step, factor, unit, runs[after].device))
+def _describe_step(runs: Mapping[str, timing.Measurement], before: str, after: str) -> str:
+    """Return how many times as fast one of the runs is as another; "not timed" if one computed something wrong."""
+    return describe_gain(runs[before], runs[after]) if {before, after} <= runs.keys() else "not timed"
 
 
 def describe_gain(before: timing.Measurement, after: timing.Measurement) -> str:

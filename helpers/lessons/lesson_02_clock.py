@@ -1,0 +1,61 @@
+"""Lesson 02's tiled kernel beside the clock: the size of its tiles, and a control without loads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from helpers.devices import opencl
+from helpers.judge import checks
+from helpers.lessons import lesson_02
+from helpers.measure import records, timing
+
+if TYPE_CHECKING:
+    import pyopencl as cl
+
+
+def choose_tile(context: cl.Context) -> int:
+    """Return 16, or the largest of 8, 4 and 1 whose groups and tiles the device of a context allows."""
+    import pyopencl as cl
+
+    (device,) = context.devices
+    for tile in (16, 8, 4):
+        items = tile * tile
+        if tile > min(device.max_work_item_sizes[:2]) or items > device.max_work_group_size:
+            continue
+        kernel = cl.Kernel(opencl.build(context, lesson_02.write_tiled(tile)), "tiled")
+        most = kernel.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, device)
+        if 8 * items <= device.local_mem_size and items <= most:
+            return tile
+    return 1
+
+
+def write_without_loads(tile: int) -> str:
+    """Return the solution of lesson 02's exercise 2 without its loads; its results are wrong.
+
+    Args:
+        tile: rows and columns of a tile.
+    """
+    source = lesson_02.write_tiled(tile).replace("a[row * k + start + x]", "row + start")
+    return source.replace("b[(start + y) * n + column]", "start - column")
+
+
+def compare_with_control(
+    prediction: object, bench: lesson_02.MatmulBenchmark, naive: str, tiled: str, control: str
+) -> None:
+    """Compare the predicted gain with the measured one; print what is left without the loads, here and recorded.
+
+    Args:
+        prediction: how many times as fast the tiled kernel is.
+        bench: holds the runs.
+        naive: label of the kernel without tiles.
+        tiled: label of the kernel with tiles.
+        control: label of the kernel with tiles, without loads.
+    """
+    before, after, rest = (bench.runs[label] for label in (naive, tiled, control))
+    gain = f"{before.median / after.median:.3g} times as fast" if timing.is_clear(before, after) else "no claim"
+    checks.compare_prediction(prediction, gain)
+    share = f"{100 * rest.median / after.median:.0f} % of its time" if timing.is_clear(after, rest) else "no claim"
+    print(f"Without its loads, the tiled kernel takes here: {share}.")
+    column = records.find_column("02", ("all parts", "no loads from A and B"))
+    recorded = 100 * column.get("no loads from A and B") / column.get("all parts")
+    print(f"Without its loads, it took on a GPU: {recorded:.0f} % of its time.", *column.below, sep="\n")
