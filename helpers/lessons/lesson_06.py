@@ -367,10 +367,11 @@ def draw_growth(trained: Mapping[str, Mapping], activation: str, title: str) -> 
     with figure(7.5, 4.2, title, nrows=2, sharex=True) as (drawn, (above, below)):
         seen = apart > 0  # a logarithm has no place for equal losses
         above.plot(steps[seen], apart[seen], "o", color=ORANGE, markersize=3, label=", ".join(trained))
-        above.legend(loc="upper left")
+        above.legend()
         above.set(ylabel="losses apart by", yscale="log")
         below.bar(steps, switched, color=BLUE, width=1)
         below.set(xlabel="training step", ylabel=f"{unit}s that differ")
+        below.yaxis.get_major_locator().set_params(integer=True)
         if switched.any():
             above.axvline(steps[switched > 0][0], color="black", lw=1, ls="--")
     words = (
