@@ -90,9 +90,10 @@ def test_the_first_relu_that_differs_is_named_with_the_gaps_before_and_after():
     on[1, 2:] = [[4, 0], [4, 1]]
     trained = {name: {"on": list(steps)} for name, steps in zip("ab", on, strict=True)}
     assert lesson_06.count_switched(trained).tolist() == [0, 0, 1, 2]
-    words = lesson_06._describe_switch(np.array([1e-7, 0, 2e-7, 3e-5]), np.array([0, 0, 1, 2]))
+    words = lesson_06._describe_switch(np.array([1e-7, 0, 2e-7, 3e-5]), np.array([0, 0, 1, 2]), "ReLU")
     assert words.startswith("Step 3 is the first") and "2e-07 at most" in words and words.endswith("3e-05.")
-    assert lesson_06._describe_switch(np.array([0.0, 1e-7]), np.array([0, 0])).startswith("No ReLU differs in these 2")
+    words = lesson_06._describe_switch(np.array([0.0, 1e-7]), np.array([0, 0]), "sign")
+    assert words.startswith("No sign differs in these 2")
 
 
 # ----------------------------------------------------------------------------------------------------- second sitting

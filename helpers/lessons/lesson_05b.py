@@ -125,6 +125,20 @@ def _take_windows(images: np.ndarray) -> np.ndarray:
     return windows.transpose(0, 1, 2, 4, 5, 3).reshape(*windows.shape[:3], -1)
 
 
+def _name_order(rows: np.ndarray, images: np.ndarray) -> str:
+    """Return in which usual wrong order the rows of `unfold` hold their numbers; an empty text if in none."""
+    right = _take_windows(images)
+    nine = right.reshape(*right.shape[:3], 3, 3, -1)
+    orders = {
+        "column by column": nine.swapaxes(3, 4),
+        "from the last pixel to the first": nine[:, :, :, ::-1, ::-1],
+        "channel by channel": np.moveaxis(nine, 5, 3),
+    }
+    if np.array_equal(rows, right):
+        return ""
+    return next((name for name, wrong in orders.items() if np.array_equal(rows, wrong.reshape(right.shape))), "")
+
+
 @checks.print_verdict
 def check_unfold(learner: Callable[[Tensor], Tensor]) -> Iterator[str]:
     """Judge exercise 2 of lesson 05b: the rows of im2col, of numbers and inside a network."""
@@ -134,7 +148,15 @@ def check_unfold(learner: Callable[[Tensor], Tensor]) -> Iterator[str]:
         found = learner(images)
         if isinstance(found, np.ndarray | list | tuple):
             raise checks.NotYet("unfold returns numbers, not a tensor. A network cannot learn through NumPy.")
-        return found if found is None or found is ... else np.asarray(found)
+        if found is None or found is ...:
+            return found
+        rows = np.asarray(found)
+        if order := _name_order(rows, images):
+            raise checks.NotYet(
+                f"each row of unfold holds the right numbers, but {order}. Expected: the pixels of the upper row from "
+                "left to right, then those of the next row; each pixel with its channels side by side."
+            )
+        return rows
 
     def cases(rng: np.random.Generator) -> Iterator[tuple[np.ndarray]]:
         for shape in ((1, 3, 4, 1), (2, 5, 3, 2), (3, 6, 7, 3)):
@@ -162,19 +184,33 @@ def check_unfold(learner: Callable[[Tensor], Tensor]) -> Iterator[str]:
 # ------------------------------------------------------------------------------------------------- its changes
 
 
+def judge_forms(timed: Mapping[str, timing.Measurement]) -> dict[str, str]:
+    """Return what may be claimed of each form but the first: "faster", "slower" or "no claim".
+
+    Args:
+        timed: by form, in turn; the first is compared with, and the second is its twin, which does the same work.
+    """
+    before, twin, *_ = timed.values()
+    claims = {}
+    for name, run in list(timed.items())[1:]:
+        is_claimable = run is twin or timing.is_claimable(before, run, (before, twin))
+        claims[name] = timing.decide(before.seconds, run.seconds) if is_claimable else "no claim"
+    return claims
+
+
 def make_claims_table(timed: Mapping[str, timing.Measurement], steps: int) -> Table:
     """Return a table of the forms of a network: a step's time and what may be said of it, here and where recorded.
 
     Args:
-        timed: by form; the first is compared with.
+        timed: by form, as `judge_forms` takes them.
         steps: in a run.
     """
     before, *_ = timed.values()
-    rows = []
+    claims, rows = judge_forms(timed), []
     for name, run in timed.items():
         each = timing.Measurement(name, run.device, tuple(seconds / steps for seconds in run.seconds))
         records.add_run(each, amount="a step", lesson="05b")
-        claim = "" if run is before else timing.decide(before.seconds, run.seconds)
+        claim = claims.get(name, "")
         words = {
             "faster": f"{before.median / run.median:.2g} times as fast",
             "slower": f"{run.median / before.median:.2g} times as long",

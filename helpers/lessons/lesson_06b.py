@@ -17,6 +17,7 @@ from helpers.judge import checks
 from helpers.lessons.lesson_06 import make_start_weights
 from helpers.measure import records, timing
 from helpers.measure.tables import Table
+from helpers.running import processes
 from helpers.training import plaidml
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ _STEPS = {  # in OpenCL, and in NumPy
 _ADD, _HALVE, _SQUARE, _RELU = _STEPS
 _CHAINS = ([_RELU, _ADD, _SQUARE, _HALVE, _ADD, _ADD], [_HALVE, _ADD, _RELU], [])
 SIX = (_ADD, _HALVE, _RELU, _ADD, _HALVE, _RELU)
-_SECONDS = 300.0  # for the process that judges: three kernels took 10 s beside four busy loops
+_SECONDS = 300.0  # for a process: three kernels took 10 s beside four busy loops
 
 
 def write_kernel(steps: Sequence[str]) -> str:
@@ -129,28 +130,22 @@ def time_fusion(count: int) -> tuple[float, Table]:
             raise WorkshopError("Six steps on this device differ from NumPy's.", "", "Run `doctor`.")
     ways = {"six kernels": run_six, "one kernel": run_one}
     timed = timing.measure_interleaved(ways, opencl.name(device), timing.ENOUGH, on=queue)
-    return timed["six kernels"].median / timed["one kernel"].median, _make_fusion_table(timed, 4 * count, whose)
+    return timed["six kernels"].median / timed["one kernel"].median, _make_fusion_table(
+        timed, f"{count:,} floats", whose
+    )
 
 
-def _make_fusion_table(timed: Mapping[str, timing.Measurement], size: int, whose: str) -> Table:
-    """Return the table of `time_fusion`, for arrays of `size` bytes: bytes counted, seconds measured and computed."""
-    rows, bandwidth = [], records.find_column("01b", ["kernel"]).get("kernel")
-    for (way, run), moves in zip(timed.items(), (12, 2), strict=True):
-        amount = f"{size // 4:,} floats"
+def _make_fusion_table(timed: Mapping[str, timing.Measurement], amount: str, whose: str) -> Table:
+    """Return the table of `time_fusion`: accesses to memory for each element, counted, and seconds, measured."""
+    rows = []
+    for (way, run), accesses in zip(timed.items(), (12, 2), strict=True):
         records.add_run(run, amount=amount, lesson="06b")
         low, high = map(timing.duration, run.quartiles)
-        computed = timing.duration(moves * size / 1e9 / bandwidth)
-        rows.append((way, f"{moves * size / 1e6:.0f} MB", f"{timing.duration(run.median)} ({low} to {high})", computed))
-    own, gpu = next(iter(timed.values())).device, records.find_column("01b", ["kernel"]).device
-    headers = ("", "read and written", "here (middle half)", f"computed: at {bandwidth:,.0f} GB/s")
+        rows.append((way, accesses, f"{timing.duration(run.median)} ({low} to {high})"))
     apart, fused = timed.values()
     claim = " ".join(timing.compare(apart, fused).split())
-    below = [
-        claim,
-        f"here: {own}, {whose}.",
-        f"{bandwidth:,.0f} GB/s: recorded in lesson 01b on {gpu}, the call included.",
-    ]
-    return records.add_column(Table(rows, headers, below), "06b")
+    below = [claim, f"here: {fused.device}, {amount}, {whose}."]
+    return records.add_column(Table(rows, ("", "accesses for each float", "here (middle half)"), below), "06b")
 
 
 # ------------------------------------------------------------------------------------------------------ two rules
@@ -341,6 +336,22 @@ def make_tinygrad_variables() -> dict[str, str | None]:
 
     loader = next((str(file) for file in sorted(Path(pyopencl.__file__).parent.glob(".libs/libOpenCL*.so*"))), None)
     return {"DEV": "CL", "CACHELEVEL": "0", "OPENCL_PATH": loader, "DEBUG": "4", "NO_COLOR": "1"}
+
+
+def run_with_tinygrad(function: Callable, x: np.ndarray) -> tuple[np.ndarray | None, list[str]]:
+    """Run a function in a process in which tinygrad prints its kernels; return its result, and the kernels.
+
+    Where tinygrad cannot run, print why; the result is then None, and the kernel a recorded one.
+
+    Args:
+        function: gets `x`, and returns an array.
+        x: its argument.
+    """
+    if reason := explain_missing_tinygrad():
+        print("skipped:", reason)
+        return None, find_kernels("")
+    run = processes.run(function, seconds=_SECONDS, variables=make_tinygrad_variables(), arguments={"x": x})
+    return run.result, find_kernels(run.stdout[0])
 
 
 def explain_missing_tinygrad() -> str | None:
