@@ -2,8 +2,10 @@
 
 import pytest
 
+from helpers.devices.kernel_text import KernelError
 from helpers.lessons import lesson_03
 from helpers.measure.timing import Measurement
+from helpers.tile import function
 
 BY_ROWS = """function (I[B, R]) -> (O) {
     T[b: B] = +(I[b, k]);
@@ -51,6 +53,15 @@ def test_only_the_untouched_line_is_called_a_copy(capsys):
         "function (A[M, N]) -> (G) { T[j, i: N, M] = +(A[i, j]); G[i, j: N, N] = +(T[i, k] * T[j, k]); }"
     )
     assert capsys.readouterr().out.startswith("right")
+
+
+def test_kernels_that_a_driver_lost_are_not_the_learners_mistake(monkeypatch, capsys):
+    def lose(context, source):
+        raise KernelError("The driver lost its kernels.", "", "")
+
+    monkeypatch.setattr(function.opencl, "build", lose)
+    lesson_03.check_sums(BY_ROWS)
+    assert capsys.readouterr().out.startswith("cannot tell: ")
 
 
 @pytest.mark.parametrize(("others", "compared"), [(0.0, True), (0.5, False)])

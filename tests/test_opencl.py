@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import types
 from pathlib import Path
 
 import numpy as np
@@ -310,3 +311,10 @@ def test_a_kernel_is_built_with_the_options_that_are_named():
     kernel.kernel(kernel.queue, (1,), None, buffer)
     cl.enqueue_copy(kernel.queue, y, buffer)
     assert y[0] == 3
+
+
+def test_a_program_that_lost_its_kernels_is_the_drivers_fault():
+    lost = types.SimpleNamespace(kernel_names="")
+    with pytest.raises(opencl.KernelError, match="the driver's fault"):
+        opencl.expect_kernels(lost, ADD)
+    opencl.expect_kernels(lost, "// no kernel here\nint f(int x) { return x; }")

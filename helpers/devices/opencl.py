@@ -143,19 +143,38 @@ def build(context: cl.Context, source: str, options: Sequence[str] = ()) -> cl.P
     fails for that name is compiled as 3.0 if the devices know that.
 
     Raises:
-        KernelError: the source does not compile; the message shows each line complained about and what is wrong there.
+        KernelError: the source does not compile, and the message shows each line complained about and what is wrong
+            there; or the driver lost its kernels.
     """
     import pyopencl as cl
 
     try:
         try:
-            return products.build_quietly(context, source, options)
+            program = products.build_quietly(context, source, options)
         except cl.RuntimeError as error:
             if "work_group_barrier" not in str(error) or not all(map(_knows_opencl_c_3, context.devices)):
                 raise
-            return products.build_quietly(context, source, [*options, "-cl-std=CL3.0"])
+            program = products.build_quietly(context, source, [*options, "-cl-std=CL3.0"])
     except cl.RuntimeError as error:
         raise explain_failure(source, str(error)) from None
+    expect_kernels(program, source)
+    return program
+
+
+def expect_kernels(program: cl.Program, source: str) -> None:
+    """Refuse a program that compiled without an error but holds none of its source's kernels.
+
+    PoCL 3.0-rc2 makes such programs on a processor with AVX-512, from the second source on that uses float16.
+
+    Raises:
+        KernelError: the program holds no kernel.
+    """
+    if re.search(r"\b(?:__)?kernel\b", without_comments(source)) and not program.kernel_names:
+        raise KernelError(
+            "The driver compiled this source without an error, but lost its kernels.",
+            "That is the driver's fault, not the source's. PoCL 3.0 does it on some processors with float16.",
+            "Choose another device: python3 workshop.py devices lists their numbers for PYOPENCL_CTX.",
+        )
 
 
 def _knows_opencl_c_3(device: cl.Device) -> bool:

@@ -381,7 +381,7 @@ def answer(learner: Callable[..., object], *given: object, who: str) -> object:
         returned = learner(*given)
     except NotImplementedError:
         return None
-    except NotYet:  # of what the check handed in
+    except NotRight:  # of what the check handed in
         raise
     except Exception as error:
         raise NotYet(f"{who} stopped with {type(error).__name__}: {error}") from None

@@ -122,8 +122,7 @@ def _expect_launch(where: str, name: str, call: Mapping[str, Any], count: int) -
     whole = int(sizes[0])  # as WebGPU does it
     if whole < expected:
         cut = f" WebGPU cuts this number to {whole:,}." if whole != sizes[0] else ""
-        raise checks.NotYet(
-            f"{where}: {needed}, came {came}.{cut} The last {count - GROUP * whole:,} elements have no invocation."
-        )
+        lost = f"{count - GROUP * whole:,} of the {count:,} elements"
+        raise checks.NotYet(f"{where}: {needed}, came {came}.{cut} No invocation is left for {lost}.")
     if whole > expected:
         raise checks.NotYet(f"{where}: {needed}, came {came}. The last ones have no element.")
