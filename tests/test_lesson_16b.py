@@ -6,7 +6,7 @@ import pytest
 
 from helpers import training
 from helpers.devices import opencl
-from helpers.lessons import lesson_16_faults, lesson_16b, lesson_16b_clock, lesson_16b_reader
+from helpers.lessons import lesson_16_faults, lesson_16b, lesson_16b_clock
 from helpers.lessons.lesson_16b_writer import Writer
 from helpers.measure import records, timing
 from helpers.running import processes
@@ -89,23 +89,13 @@ def test_times_are_noted_for_a_record_and_no_gap_within_the_spread_is_claimed(qu
     monkeypatch.setenv(records.RECORD, str(tmp_path / "notes"))
     monkeypatch.setattr(timing, "ENOUGH", 3)
     clock = lesson_16b_clock
-    table = clock.tabulate_places(clock.measure_places(Writer(queue, stored[1], 1)))
+    runs = clock.measure_last(queue, stored[1], lesson_16b.ATTEND_NEW, (1, 3))
     noted = {note.label for note in records.read_notes(tmp_path / "notes", "16b")}
-    assert {row[0] for row in table.rows} <= noted
+    assert len(noted) == len(runs) == 9 and len(clock.tabulate_last(runs).rows) == 5
     slow, fast = (timing.Measurement("", "", seconds * 13) for seconds in ((2.0,), (1.0,)))
-    ways = [(way, clock.LAST) for way in (clock.RECOMPUTED, clock.CACHED, clock.AGAIN)]
-    assert clock.describe_gain(dict(zip(ways, (slow, fast, fast), strict=True))) == "2 times as fast"
-    assert clock.describe_gain(dict(zip(ways, (slow, fast, slow), strict=True))) == "no claim"
-
-
-def test_only_intervals_that_do_not_overlap_are_claimed():
-    labels = np.zeros(200, int)
-    said = {name: np.array([0] * right + [1] * (200 - right)) for name, right in (("a", 196), ("b", 192), ("c", 90))}
-    below = lesson_16b_reader.tabulate_readings(said, labels).below
-    claimed = [(line.split()[0], line.split()[5].rstrip(":")) for line in below[1:]]
-    assert claimed == [("a", "c"), ("b", "c")]
-    low, high = lesson_16b_reader.compute_interval(200, 200)
-    assert 0.97 < low < high <= 1.0001
+    ways = [(way, 3) for way in (clock.RECOMPUTED, clock.CACHED, clock.AGAIN)]
+    assert clock.describe_gain(dict(zip(ways, (slow, fast, fast), strict=True)), 3) == "2 times as fast"
+    assert clock.describe_gain(dict(zip(ways, (slow, fast, slow), strict=True)), 3) == "no claim"
 
 
 def predict_by_keras(given):

@@ -134,12 +134,11 @@ def record_attention(queue: cl.CommandQueue) -> None:
 
 @with_queue
 def record_writing(queue: cl.CommandQueue) -> None:
-    """Note the times of a digit's first and last piece in lesson 16b, with its cache and without it."""
-    from helpers.lessons import lesson_16b_clock
-    from helpers.lessons.lesson_16b_writer import Writer
+    """Note the times of the last place in lesson 16b, for one digit and for many, with its cache and without it."""
+    from helpers.lessons import lesson_16b, lesson_16b_clock
     from helpers.training import writer
 
-    lesson_16b_clock.measure_places(Writer(queue, writer.load_writer()[1], digits=1))
+    lesson_16b_clock.measure_last(queue, writer.load_writer()[1], lesson_16b.ATTEND_NEW, (1, 8, 64, 512))
 
 
 def record_limits() -> None:

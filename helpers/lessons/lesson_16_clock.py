@@ -107,27 +107,23 @@ def describe_gain(runs: Mapping[str, timing.Measurement], label: str) -> str:
 
 
 def tabulate_ways(runs: Mapping[str, timing.Measurement], n: int) -> tables.Table:
-    """Return each way's time with its spread, what may be claimed of it, and the recorded time; one row for one kernel.
+    """Return each way's time with its spread and the recorded time, and what one kernel saves beside the copy.
 
     Args:
         runs: what `measure_ways` returned.
         n: the rows of a head.
     """
-    column = records.find_column("16", runs)
-    recorded = {label: timing.duration(note.value) for label, note in column.notes.items()}
-    if {"one kernel", TWIN} <= set(recorded):  # the same kernel: one range
-        low, high = sorted((column.get("one kernel"), column.get(TWIN)))
-        recorded["one kernel"] = f"{timing.duration(low)} to {timing.duration(high)}"
     rows = []
     for label, run in runs.items():
-        if label != TWIN:
-            low, high = map(timing.duration, run.quartiles)
-            gain = describe_gain(runs, label) if label != "three kernels" else ""
-            time = timing.duration(run.median)
-            rows.append((label, time, f"{low} to {high}", gain, recorded.get(label, "not recorded")))
+        low, high = map(timing.duration, run.quartiles)
+        rows.append((label, timing.duration(run.median), f"{low} to {high}"))
+    three, one, copy = (runs[label] for label in ("three kernels", "one kernel", COPY))
+    gain = describe_gain(runs, "one kernel")
     below = [
-        f"{runs['one kernel'].device}; {HEADS} heads, n = {n:,}, d = {D}; medians of {timing.ENOUGH} runs in turn.",
-        f"One kernel was timed twice: the other median is {timing.duration(runs[TWIN].median)}.",
+        f"{one.device}; {HEADS} heads, n = {n:,}, d = {D}; medians of {timing.ENOUGH} runs in turn.",
+        f"One kernel beside three: {gain}.",
     ]
-    below += [line for line in column.below if not line.startswith("one kernel, recorded")]  # the range shows it
-    return tables.Table(rows, ("way", "time", "middle half", "beside three kernels", "recorded"), below)
+    if gain != "no claim" and three.median > one.median:
+        saved, moved = timing.duration(three.median - one.median), timing.duration(copy.median)
+        below.append(f"One kernel saves {saved}; to copy the table twice takes {moved}.")
+    return records.add_column(tables.Table(rows, ("way", "time", "middle half"), below), "16")

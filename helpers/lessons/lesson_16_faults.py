@@ -49,8 +49,10 @@ class Fault(NamedTuple):
     rescales_sum: bool = True
     rescales_answer: bool = True
     divides_inside: bool = False  # each answer so far by the sum so far, and not at the end
+    divides: bool = True  # the answer by the sum
     power: float = 0.5  # of d, by which a score is divided
     beyond: int = 0  # a causal query sees keys up to its own place and this
+    keeps_hidden: bool = False  # a key that a causal query may not see gets the score 0
 
 
 RIGHT = Fault()
@@ -62,11 +64,13 @@ FAULTS = ROW_FAULTS | {
     "the answer were not rescaled": Fault(rescales_answer=False),
     "neither the sum nor the answer were rescaled": Fault(rescales_sum=False, rescales_answer=False),
     "the division stood inside the loop": Fault(divides_inside=True),
+    "the answer were not divided by the sum": Fault(divides=False),
     "scores were divided by D, not by its root": Fault(power=1),
     "scores were not divided by the root of D": Fault(power=0),
     "a causal query did not see its own key": Fault(beyond=-1),
     "a causal query saw one key too many": Fault(beyond=1),
     "a causal query saw all keys": Fault(beyond=10**6),
+    "hidden keys had the score 0 and were not left out": Fault(beyond=10**6, keeps_hidden=True),
 }
 
 
@@ -80,6 +84,8 @@ def run_pass(scores: np.ndarray, v: np.ndarray, causal: bool = False, fault: Fau
         fault: a mistake, or RIGHT.
     """
     scores = scores * np.float32(v.shape[-1] ** -fault.power)
+    if causal and fault.keeps_hidden:
+        scores = np.where(_list_seen(scores, 0), scores, np.float32(0))
     largest = np.full(scores.shape[:-1], fault.start, np.float32)
     total, answer = np.zeros_like(largest), np.zeros((*largest.shape, v.shape[-1]), np.float32)
     seen = _list_seen(scores, fault.beyond if causal else scores.shape[-1])
@@ -92,7 +98,7 @@ def run_pass(scores: np.ndarray, v: np.ndarray, causal: bool = False, fault: Fau
         if fault.divides_inside:
             answer = np.where(seen[:, j, None], answer / total[..., None], answer)
         largest = following
-    return largest, total, answer if fault.divides_inside else answer / total[..., None]
+    return largest, total, answer / total[..., None] if fault.divides and not fault.divides_inside else answer
 
 
 def list_rows() -> dict[str, np.ndarray]:

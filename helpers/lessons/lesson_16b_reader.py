@@ -1,54 +1,13 @@
-"""How well the digits of lesson 16b are read, by lesson 16's transformer, and what they look like."""
+"""What the words and the written digits of lesson 16b look like."""
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from helpers.lessons.lesson_16_faults import compute_attention
 from helpers.measure.plots import figure, show
-from helpers.measure.tables import Table
-from helpers.training import transformer
 from helpers.training.writer import WORDS, draw
-
-
-def read_digits(weights: transformer.Weights, images: np.ndarray) -> np.ndarray:
-    """Return what lesson 16's network reads in images, uint8 of shape (m, 28, 28); NumPy computes it."""
-
-    def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
-        return compute_attention(q, k, v).astype(np.float32)
-
-    return transformer.compute(weights, transformer.cut(images), attend).argmax(axis=1)
-
-
-def compute_interval(right: int, count: int) -> tuple[float, float]:
-    """Return the ends of the 95 % interval of a share, from 0 to 1, by Wilson's formula, which suits shares near 1."""
-    share, z = right / count, 1.96
-    middle = (share + z * z / (2 * count)) / (1 + z * z / count)
-    reach = z / (1 + z * z / count) * math.sqrt(share * (1 - share) / count + (z / (2 * count)) ** 2)
-    return middle - reach, middle + reach
-
-
-def tabulate_readings(said: Mapping[str, np.ndarray], labels: np.ndarray) -> Table:
-    """Return for each way of writing how many digits are read as asked, and which ways may be called better.
-
-    Args:
-        said: by way, the digits that were read, of shape (m,).
-        labels: the digits that were asked for, of shape (m,).
-    """
-    rows, ends = [], {}
-    for way, digits in said.items():
-        ends[way] = compute_interval(int((digits == labels).sum()), len(labels))
-        low, high = (100 * end for end in ends[way])
-        rows.append((way, f"{np.mean(digits == labels):.1%}", f"{low:.0f} to {high:.0f} %"))
-    below = [f"{len(labels)} digits each, read by lesson 16's stored network: a classifier's opinion."]
-    for better, worse in itertools.permutations(said, 2):
-        if ends[better][0] > ends[worse][1]:
-            below.append(f"{better} is read better than {worse}: the intervals do not overlap.")
-    return Table(rows, ("written with", "read as asked", "95 % interval"), below)
 
 
 def draw_codebook(codebook: np.ndarray, image: np.ndarray, words: np.ndarray) -> None:

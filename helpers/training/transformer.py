@@ -134,36 +134,6 @@ def write_weights(model: keras.Model, weights: Weights) -> None:
         layer.set_weights([weights[f"{layer.name}.{weight.name}"] for weight in layer.weights])
 
 
-def use_keras(
-    images: np.ndarray, labels: np.ndarray, epochs: int, pieces: np.ndarray
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Train the network, or take the stored weights if `epochs` is 0; return its weights, and what it says of pieces.
-
-    For a process without OpenCL: on Linux, with three OpenCL drivers, a process that had loaded TensorFlow ended when
-    it asked for the drivers.
-
-    Args:
-        images: uint8 of shape (m, 28, 28).
-        labels: the digit of each image.
-        epochs: how often the network sees each image.
-        pieces: of other images, float32 of shape (k, 49, 16).
-
-    Returns:
-        The weights by name, and ten numbers for each of the k images, float32.
-    """
-    device = training.start()
-    training.seed(0)
-    model = build()
-    if epochs:
-        train(model, images, labels, epochs)
-        weights = read_weights(model)
-    else:
-        weights = load_weights()
-        write_weights(model, weights)
-    print(f"{model.count_params():,} weights; Keras computes on {device}")
-    return weights, model.predict(pieces, verbose=0)
-
-
 # ---------------------------------------------------------------------------------------------- by NumPy
 
 
