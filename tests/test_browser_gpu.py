@@ -13,7 +13,7 @@ from test_lesson_16b import compute_scores
 from helpers.__main__ import main
 from helpers.commands import taster
 from helpers.devices import webgpu
-from helpers.lessons import lesson_14, lesson_14_launches, lesson_16b, web_pages
+from helpers.lessons import lesson_14, lesson_14_launches, lesson_16b, lesson_16b_web, web_pages
 from helpers.lessons import lesson_14_web as web
 from helpers.training import data, writer
 
@@ -212,6 +212,22 @@ def test_the_taster_writes_what_python_writes_by_the_same_numbers(opened):
     scores = compute_scores(weights, given)[0]
     expected = [lesson_16b.find_words(scores[i : i + 1], chances[i : i + 1], 1)[0] for i in range(49)]
     assert words == expected  # the numbers lie inside the words' shares
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_learners_page_writes_with_the_learners_kernel_or_says_why_not(with_webgpu, tmp_path, width):
+    texts = []
+    for attend in (lesson_16b_web.ATTEND, lesson_16b_web.ATTEND.replace("-3.4e38", "-INFINITY")):
+        (tmp_path / "page.html").write_text(lesson_16b_web.build_page(attend), encoding="utf-8")
+        with browser.tab_of(with_webgpu, is_offline=True, viewport={"width": width, "height": 900}) as (tab, _, asked):
+            tab.goto((tmp_path / "page.html").as_uri())
+            tab.wait_for_function("document.body.dataset.ready")
+            texts.append(tab.locator("#wrote").inner_text())
+            assert tab.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+            assert "fn attend" in tab.locator("pre").text_content() and asked == []
+            tab.screenshot(path=PICTURES / f"own-writer-{width}-{len(texts)}.png", full_page=True)
+    assert "49 pieces in" in texts[0]
+    assert "INFINITY" in texts[1]
 
 
 def test_the_taster_reads_what_is_drawn(opened):

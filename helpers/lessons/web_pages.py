@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 
 import numpy as np
@@ -17,9 +18,13 @@ WEIGHTS = WEB / "digits.npz"
 WRITER = ROOT / "data" / "writer.npz"
 
 
-def join_writer() -> str:
-    """Return lesson 16b's kernels in WGSL, as one module."""
-    return f"{read_kernel('attend')}\n{read_kernel('writer')}"
+def join_writer(attend: str = "") -> str:
+    """Return lesson 16b's kernels in WGSL, as one module.
+
+    Args:
+        attend: the kernel of exercise 3, which comes first, so that its lines keep their numbers; empty for ours.
+    """
+    return f"{attend or read_kernel('attend')}\n{read_kernel('writer')}"
 
 
 def read_kernel(name: str) -> str:
@@ -27,22 +32,23 @@ def read_kernel(name: str) -> str:
     return (WEB / f"{name}.wgsl").read_text(encoding="utf-8")
 
 
-def fill(name: str, *scripts: str) -> str:
+def fill(name: str, *scripts: str, attend: str = "") -> str:
     """Return a page of helpers/web with its style, its scripts, kernels and weights.
 
     Args:
         name: of the HTML file.
         scripts: names of the JavaScript files, in their order.
+        attend: the kernel of lesson 16b's exercise 3, for a page that only writes; empty for ours.
     """
     with np.load(WEIGHTS) as kept:
         arrays = [kept[f"arr_{number}"] for number in range(len(kept.files) - 2)]
         right, images = int(kept["right"]), int(kept["images"])
-    kernels = {file.stem: read_kernel(file.stem) for file in sorted(WEB.glob("*.wgsl"))}
-    facts: dict[str, object] = {
-        "kernels": kernels | {"writer": join_writer()},
-        "shapes": [array.shape for array in arrays],
-        "weights": base64.b64encode(b"".join(array.astype("<f2").tobytes() for array in arrays)).decode(),
-    }
+    facts: dict[str, object] = {"kernels": {"writer": join_writer(attend)}}
+    if not attend:
+        kernels = {file.stem: read_kernel(file.stem) for file in sorted(WEB.glob("*.wgsl"))}
+        facts["kernels"] = kernels | {"writer": join_writer()}
+        facts["shapes"] = [array.shape for array in arrays]
+        facts["weights"] = base64.b64encode(b"".join(array.astype("<f2").tobytes() for array in arrays)).decode()
     weights = 0
     if "writer" in scripts:
         stored = dict(zip(("codebook", "weights"), order_writer(), strict=True))
@@ -53,6 +59,7 @@ def fill(name: str, *scripts: str) -> str:
         "STYLE": (WEB / "digit.css").read_text(encoding="utf-8"),
         "SCRIPT": "\n".join((WEB / f"{script}.js").read_text(encoding="utf-8") for script in scripts),
         "FACTS": json.dumps(facts).replace("</", "<\\/"),
+        "ATTEND": html.escape(attend.strip()),
         "RIGHT": f"{right:,}",
         "IMAGES": f"{images:,}",
         "WEIGHTS": f"{weights:,}",
