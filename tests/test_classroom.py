@@ -166,6 +166,10 @@ def test_the_reports_of_a_class_become_one_table(tmp_path, capsys):
     write_report(tmp_path, "BOB", ["stops", "note"])
     write_report(tmp_path, "CY", ["limits"], ["Iris Xe", "Arc A370M"])
     (tmp_path / "report-DAN.txt").write_text("py: command not found", encoding="utf-8")
+    write_report(tmp_path, "EVE", [])
+    report = tmp_path / "report-EVE.txt"
+    report.write_text(report.read_text(encoding="utf-8"), encoding="utf-16")
+    (tmp_path / "FAY.jpg").write_bytes(b"a photo")
     assert main(["classroom", "--reports", str(tmp_path)]) == 0
     table = capsys.readouterr().out
     anna, bob, cy = (table.split(f"| {name} ")[1].split("+---")[0] for name in ("ANNA", "BOB", "CY"))
@@ -174,6 +178,8 @@ def test_the_reports_of_a_class_become_one_table(tmp_path, capsys):
         "cannot run here yet" in bob and "stops:" in bob and "hundred" in bob and "note:" not in bob and "none" in bob
     )
     assert "with limits" in cy and "limits:" in cy and "Iris Xe" in cy and "Arc A370M" in cy
+    assert "can run here" in table.split("| EVE ")[1].split("+---")[0]
+    assert "3 of 5 computers" in table and table.endswith("yourself: FAY.jpg.\n")
     assert "no report" in table.split("| DAN ")[1].split("+---")[0] and table.count("no report") == 1
 
 

@@ -19,7 +19,7 @@ GROUPS = {
     "To learn": {
         "lab": "open the lessons in JupyterLab: lesson 00, or the one that you name",
         "doctor": "report what is wrong, why, and what to type next",
-        "devices": "list what can compute here, and whether it computes right",
+        "devices": "list what can compute here, and whether it computes correctly",
         "plaidml": "build a separate environment with PlaidML 0.7.0, for lesson 06b",
     },
     "To teach": {

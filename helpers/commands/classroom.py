@@ -7,6 +7,7 @@ https://nbgrader.readthedocs.io/en/stable/contributor_guide/metadata.html. The c
 from __future__ import annotations
 
 import argparse
+import codecs
 import re
 import shutil
 import tempfile
@@ -30,7 +31,7 @@ PARTS = (
     *("LICENSE", "LICENSE-docs", "workshop.py", "pyproject.toml", "environment.yml", "environment-opencl.yml"),
     *("requirements", "helpers", "data", "docs"),
 )
-LEFT_OUT = ("__pycache__", ".ipynb_checkpoints", "models", "teaching.md", "teaching", "write-a-lesson.md")
+LEFT_OUT = ("__pycache__", ".ipynb_checkpoints", "models", "teaching.md", "teaching", "write-a-lesson.md", "release.md")
 LEFT_OUT += ("lesson_*.toml",)
 # A link to another page: its words, the file. No code of a lesson looks like it.
 LINK = re.compile(r"\[([^][]+)\]\((?![a-z]+:)([^()\s#]+\.(?:md|ipynb|html))[^()\s]*\)")
@@ -63,7 +64,8 @@ def run(args: argparse.Namespace) -> int:
 def summarize_reports(folder: Path) -> str:
     """Return a table of the texts that `doctor --report` wrote: learner, verdict, what is wrong, GPUs that compute.
 
-    A file that holds no report has a row, too: its learner needs help.
+    A text that holds no report has a row, too: its learner needs help. Below are how many of the workshops run, and the
+    names of other files, such as photos.
 
     Raises:
         WorkshopError: there is no report in `folder`.
@@ -72,7 +74,7 @@ def summarize_reports(folder: Path) -> str:
 
     rows = []
     for path in sorted(folder.glob("*.txt")):
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = _decode(path.read_bytes())
         verdict = re.search(r"^The workshop (can.*?)\.$", text, re.MULTILINE)
         kinds = r"(?:STOPS|NOT KNOWN|LIMITS)[A-Z ]*"
         problems = re.findall(rf"^{kinds}: (.*?)(?=\n  |\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
@@ -89,7 +91,18 @@ def summarize_reports(folder: Path) -> str:
             "Put the learners' reports into one folder, and name that folder.",
         )
     headers = ("learner", "verdict", "what is wrong", "GPU that computes")
-    return tabulate(rows, headers, tablefmt="grid", maxcolwidths=[None, 26, 44, 30])
+    table = tabulate(rows, headers, tablefmt="grid", maxcolwidths=[None, 26, 44, 30])
+    able = sum(row[1].startswith("can ") for row in rows)
+    summary = f"The workshop can run on {able} of {len(rows)} computers."
+    others = [path.name for path in sorted(folder.iterdir()) if path.is_file() and path.suffix != ".txt"]
+    look = f"\nLook at these files yourself: {', '.join(others)}." if others else ""
+    return f"{table}\n{summary}{look}"
+
+
+def _decode(content: bytes) -> str:
+    """Return a report's text. PowerShell and Notepad may have saved it as UTF-16, which then begins with its mark."""
+    is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return content.decode("utf-16" if is_utf16 else "utf-8-sig", errors="replace")
 
 
 def write_bundle(paths: Iterable[Path], folder: Path) -> None:

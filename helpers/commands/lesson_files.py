@@ -68,6 +68,10 @@ def find(names: Iterable[str] = (), folder: Path = FOLDER) -> list[Path]:
         if file.is_file() and file.resolve() not in [path.resolve() for path in there]:
             elsewhere.append(file.resolve())
             continue
+        if file.suffix == ".ipynb" and file.parent not in (Path(), Path(FOLDER.name)) and not file.exists():
+            raise WorkshopError(
+                f"There is no file {name}.", "A path begins at the folder of the terminal.", "Check the path."
+            )
         short = re.fullmatch(r"(\d{1,2})(b?)", name)
         wanted = f"{int(short[1]):02d}{short[2]}-" if short else file.name.removesuffix(".ipynb")
         is_here = file.is_file() or file.parent in (Path(), Path(FOLDER.name))
