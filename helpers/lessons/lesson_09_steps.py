@@ -46,7 +46,7 @@ def draw_steps(trainings: Mapping[str, Sequence[Notes]], title: str, pause: floa
     shown = {}
     for name, workers in trainings.items():
         begin = max(notes[min(WARM, len(notes) - 1)][BEGAN] for notes in workers)
-        shown[name] = _cut(workers, begin, begin + 5 * longest, pause)
+        shown[f"{name}, a window of five slow steps"] = _cut(workers, begin, begin + 5 * longest, pause)
     plots.draw_timeline(shown, title)
 
 
