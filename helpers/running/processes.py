@@ -140,6 +140,8 @@ def run_command(
                 out, err = process.communicate(timeout=2)
         except BaseException:
             kill_tree(process)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # at Ctrl-C, `Popen` itself does not wait for the end
+                process.wait(2)
             raise
         finally:
             _running.discard(process)
