@@ -95,7 +95,7 @@ def test_a_time_line_shows_who_computed_when(monkeypatch):
     monkeypatch.setattr(lesson_09_steps.plots, "draw_timeline", lambda shown, title: drawn.append(shown))
     quick, slow = ([(s, s + computes, s + 1.0) for s in range(9)] for computes in (0.25, 0.75))
     lesson.draw_steps({"synchronous": [quick, slow]}, "a title", 0.5)
-    spans = drawn[0]["synchronous"]
+    (spans,) = drawn[0].values()  # of one training
     assert next(span for span in spans if span[0] == "worker 0") == ("worker 0", "computes", 3, 3.25)
     for kind, seconds in (("computes", 0.25), ("sleeps", 0.5)):
         took = sum(until - start for name, what, start, until in spans if (name, what) == ("worker 1", kind))
