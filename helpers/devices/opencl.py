@@ -169,7 +169,7 @@ def expect_kernels(program: cl.Program, source: str) -> None:
     Raises:
         KernelError: the program holds no kernel.
     """
-    if re.search(r"\b(?:__)?kernel\b", without_comments(source)) and not program.kernel_names:
+    if not program.kernel_names and re.search(r"\b(?:__)?kernel\b", without_comments(source)):
         raise KernelError(
             "The driver compiled this source without an error, but lost its kernels.",
             "That is the driver's fault, not the source's. PoCL 3.0 does it on some processors with float16.",

@@ -52,8 +52,7 @@ def compare_with_control(
         control: label of the kernel with tiles, without loads.
     """
     before, after, rest = (bench.runs[label] for label in (naive, tiled, control))
-    gain = f"{before.median / after.median:.3g} times as fast" if timing.is_clear(before, after) else "no claim"
-    checks.compare_prediction(prediction, gain)
+    checks.compare_prediction(prediction, timing.describe_gain(before, after))
     share = f"{100 * rest.median / after.median:.0f} % of its time" if timing.is_clear(after, rest) else "no claim"
     print(f"Without its loads, the tiled kernel takes here: {share}.")
     column = records.find_column("02", ("all parts", "no loads from A and B"))

@@ -26,6 +26,7 @@ class Case(NamedTuple):
     arguments: Callable[[object, object, int], tuple]  # from the buffers of x and y, and the rows
     expected: Callable[[np.ndarray], np.ndarray]  # what y begins with, from x
     arrange: Callable[[np.ndarray], np.ndarray] = np.ravel  # the order in which the numbers of x lie in memory
+    less: int = 0  # rows of x that it leaves out
 
     def choose_sizes(self, rows: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the work-items in each dimension, and those of a work-group, for an x with this many rows."""
@@ -47,7 +48,12 @@ def _make_shorter() -> Case:
         return x.reshape(-1)[: rows * rows].reshape(rows, rows).T.reshape(-1)
 
     return Case(
-        lesson_15.NAIVE, lambda n: (n - 32, n - 32), (32, 8), lambda x, y, n: (x, y, np.int32(n - 32)), transpose
+        lesson_15.NAIVE,
+        lambda n: (n - 32, n - 32),
+        (32, 8),
+        lambda x, y, n: (x, y, np.int32(n - 32)),
+        transpose,
+        less=32,
     )
 
 
@@ -131,7 +137,7 @@ def measure_kernels(queue: cl.CommandQueue, names: Sequence[str], rows: int) -> 
     print(f"right, beside NumPy: {'; '.join(ways)}")
     runs = timing.measure_interleaved(ways, opencl.name(queue.device), timing.ENOUGH, warmup=2, on=queue)
     for name, run in runs.items():
-        side = rows - 32 if name == "naive, n - 32" else rows
+        side = rows - find_case(name).less
         records.add_run(run, amount=f"{side:,} x {side:,} floats")
     return runs
 
@@ -198,7 +204,7 @@ def compare_transposes(prediction: object, runs: Mapping[str, timing.Measurement
 def count_transpose(name: str) -> tuple[int, int]:
     """Return the lines that one of TRANSPOSES asks for on 32 x 32 floats, and its turns."""
     case, x = CASES[name], np.ones(1024, np.float32)
-    rows = 64 if name == "naive, n - 32" else 32
+    rows = 32 + case.less
     given = case.arguments(x, np.zeros_like(x), rows)
     recorded = opencl_recorder.record(lesson_15.build_kernel(case.source), *case.choose_sizes(rows), given)
     accesses = counters.count_accesses(recorded).values()
@@ -208,15 +214,7 @@ def count_transpose(name: str) -> tuple[int, int]:
 
 def _describe_step(runs: Mapping[str, timing.Measurement], before: str, after: str) -> str:
     """Return how many times as fast one of the runs is as another; "not timed" if one computed something wrong."""
-    return describe_gain(runs[before], runs[after]) if {before, after} <= runs.keys() else "not timed"
-
-
-def describe_gain(before: timing.Measurement, after: timing.Measurement) -> str:
-    """Return how many times as fast the second measurement is, or that the spread allows no claim."""
-    if not timing.is_clear(before, after):
-        return "no claim"
-    times = before.median / after.median
-    return f"{times:.3g} times as fast" if times > 1 else f"{1 / times:.3g} times as long"
+    return timing.describe_gain(runs[before], runs[after]) if {before, after} <= runs.keys() else "not timed"
 
 
 def has_local_memory(device: cl.Device) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from helpers.devices import opencl
-from helpers.lessons import lesson_15_clock, lesson_16, lesson_16_faults
+from helpers.lessons import lesson_16, lesson_16_faults
 from helpers.measure import records, tables, timing
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def describe_gain(runs: Mapping[str, timing.Measurement], label: str) -> str:
     """
     three, run = runs["three kernels"], runs[label]
     twins = runs["one kernel"], runs[TWIN]
-    return lesson_15_clock.describe_gain(three, run) if timing.is_claimable(three, run, twins) else "no claim"
+    return timing.describe_gain(three, run) if timing.is_claimable(three, run, twins) else "no claim"
 
 
 def tabulate_ways(runs: Mapping[str, timing.Measurement], n: int) -> tables.Table:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from helpers.devices import opencl
-from helpers.lessons import lesson_15_clock
 from helpers.lessons.lesson_16b_writer import Writer
 from helpers.measure import records, timing
-from helpers.measure.tables import Table
+from helpers.measure.tables import MISSING, Table
 from helpers.training.transformer import PIECES
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def describe_gain(runs: Runs, count: int) -> str:
     """
     before, after, twin = (runs[way, count] for way in (RECOMPUTED, CACHED, AGAIN))
     is_claimable = timing.is_claimable(before, after, (after, twin))
-    return lesson_15_clock.describe_gain(before, after) if is_claimable else "no claim"
+    return timing.describe_gain(before, after) if is_claimable else "no claim"
 
 
 def tabulate_last(runs: Runs) -> Table:
@@ -93,7 +92,7 @@ def tabulate_last(runs: Runs) -> Table:
         low, high = map(timing.duration, run.quartiles)
         pieces = "" if way == NOTHING else f"{float(f'{count / run.median:.3g}'):,.0f}"
         note = column.notes.get(_find_label(way, count))
-        recorded = timing.duration(note.value) if note else "not recorded"
+        recorded = timing.duration(note.value) if note else MISSING
         rows.append((name, timing.duration(run.median), f"{low} to {high}", pieces, recorded))
         if way == CACHED:
             gains.append(f"{_describe_digits(count)}: {describe_gain(runs, count)}")

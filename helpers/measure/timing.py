@@ -278,6 +278,14 @@ def is_clear(first: Measurement, second: Measurement) -> bool:
     return runs > 1 and _find_gap(first, second) > min_spreads(runs) * max(first.spread, second.spread)
 
 
+def describe_gain(before: Measurement, after: Measurement) -> str:
+    """Return how many times as fast the second measurement is, or that the spread allows no claim."""
+    if not is_clear(before, after):
+        return "no claim"
+    times = before.median / after.median
+    return f"{times:.3g} times as fast" if times > 1 else f"{1 / times:.3g} times as long"
+
+
 def is_claimable(before: Measurement, after: Measurement, twins: tuple[Measurement, Measurement]) -> bool:
     """Return whether two timings differ by more than chance, as twins show it: the same work, timed twice in turn.
 
