@@ -39,10 +39,17 @@ def test_a_lesson_is_found_by_number_name_or_path(tmp_path, name):
     assert [found.stem for found in lesson_files.find(["10", "1"], tmp_path)] == ["01-add-numbers", "10-add-tens"]
 
 
-@pytest.mark.parametrize("name", ["7", "", "bob/01-add-numbers.ipynb"])
-def test_an_unknown_lesson_is_refused_with_those_that_exist(tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("7", "The lessons are 01"),
+        ("", "The lessons are 01"),
+        ("bob/01-add-numbers.ipynb", "There is no file bob/01-add-numbers.ipynb"),
+    ],
+)
+def test_an_unknown_lesson_or_file_is_refused(tmp_path, name, complaint):
     sample_lesson.save(tmp_path)
-    with pytest.raises(WorkshopError, match="The lessons are 01"):
+    with pytest.raises(WorkshopError, match=complaint):
         lesson_files.find([name], tmp_path)
 
 

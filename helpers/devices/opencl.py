@@ -169,7 +169,9 @@ def expect_kernels(program: cl.Program, source: str) -> None:
     Raises:
         KernelError: the program holds no kernel.
     """
-    if not program.kernel_names and re.search(r"\b(?:__)?kernel\b", without_comments(source)):
+    if not re.search(r"\b(?:__)?kernel\b", without_comments(source)):
+        return  # Intel's driver raises where a program without kernels is asked for their names
+    if not program.kernel_names:
         raise KernelError(
             "The driver compiled this source without an error, but lost its kernels.",
             "That is the driver's fault, not the source's. PoCL 3.0 does it on some processors with float16.",
