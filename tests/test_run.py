@@ -45,6 +45,7 @@ def test_a_lesson_is_found_by_number_name_or_path(tmp_path, name):
         ("7", "The lessons are 01"),
         ("", "The lessons are 01"),
         ("bob/01-add-numbers.ipynb", "There is no file bob/01-add-numbers.ipynb"),
+        ("nope.ipynb", "There is no file nope.ipynb"),
     ],
 )
 def test_an_unknown_lesson_or_file_is_refused(tmp_path, name, complaint):

@@ -127,6 +127,11 @@ def rewrite_links(text: str, path: Path, shipped: list[Path]) -> str:
     return re.sub(r'^<a id="([^"]+)"></a>$', r"(\1)=", _LINK.sub(link, text), flags=re.MULTILINE)
 
 
+def name_lesson(path: Path, notebook: NotebookNode) -> str:
+    """Return a lesson's number and title, such as "01 Add vectors with OpenCL"."""
+    return f"{lesson_files.number(path)} {lesson_files.title(notebook)}"
+
+
 def build_lesson_page(path: Path, notebook: NotebookNode, shipped: list[Path]) -> NotebookNode:
     """Return a lesson as a page: its links and alternative texts as MyST wants them, and whose outputs it shows."""
     for cell in notebook.cells:
@@ -140,20 +145,20 @@ def build_lesson_page(path: Path, notebook: NotebookNode, shipped: list[Path]) -
             cell.metadata["mystnb"] = {"image": {"alt": " ".join(alternatives), "scale": "100"}}
         for data in (output.data for output in cell.outputs if "text/html" in output.get("data", {})):
             data["text/html"] = data["text/html"].replace("<table", '<table class="dataframe"')  # the theme knows those
-    title, _, rest = notebook.cells[0].source.partition("\n")
+    _, _, rest = notebook.cells[0].source.partition("\n")
     facts = lesson_files.facts(notebook)
     where = f"These outputs were computed on {facts['device']}, profile `{facts['profile']}`. " if facts else ""
     binder = binder_link(path.name)
     launch = f", or [open it on Binder]({binder})" if binder else ""
     note = f"{where}Run the lesson yourself: `python3 workshop.py lab {lesson_files.number(path)}`{launch}."
-    notebook.cells[0].source = f"{title}\n\n*{note}*\n{rest}"
+    notebook.cells[0].source = f"# {name_lesson(path, notebook)}\n\n*{note}*\n{rest}"
     return notebook
 
 
 def build_front_page(lessons: Mapping[Path, NotebookNode]) -> str:
     """Return the front page: its pad, its doors, README's paths as links, the contents from which the sidebar comes."""
     text = FRONT.read_text(encoding="utf-8")
-    titles = {path: f"{lesson_files.number(path)} {lesson_files.title(notebook)}" for path, notebook in lessons.items()}
+    titles = {path: name_lesson(path, notebook) for path, notebook in lessons.items()}
     links = {lesson_files.number(path): f"[{title}](notebooks/{path.name})" for path, title in titles.items()}
     paths = re.findall(r"^- \*\*(.+):\*\* ([\db ]+)$", README.read_text(encoding="utf-8"), re.MULTILINE)
     listed = [

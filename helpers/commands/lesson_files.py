@@ -68,14 +68,14 @@ def find(names: Iterable[str] = (), folder: Path = FOLDER) -> list[Path]:
         if file.is_file() and file.resolve() not in [path.resolve() for path in there]:
             elsewhere.append(file.resolve())
             continue
-        if file.suffix == ".ipynb" and file.parent not in (Path(), Path(FOLDER.name)) and not file.exists():
-            raise WorkshopError(
-                f"There is no file {name}.", "A path begins at the folder of the terminal.", "Check the path."
-            )
         short = re.fullmatch(r"(\d{1,2})(b?)", name)
         wanted = f"{int(short[1]):02d}{short[2]}-" if short else file.name.removesuffix(".ipynb")
         is_here = file.is_file() or file.parent in (Path(), Path(FOLDER.name))
         fits = [path for path in there if is_here and wanted and path.stem.startswith(wanted)]
+        if not fits and file.suffix == ".ipynb":
+            raise WorkshopError(
+                f"There is no file {name}.", "A path begins at the folder of the terminal.", "Check the path."
+            )
         if len(fits) != 1:
             problem = f"More than one lesson fits {name!r}." if fits else f"There is no lesson called {name!r}."
             raise WorkshopError(problem, exist, "Name a lesson by its number, for example: 01")
