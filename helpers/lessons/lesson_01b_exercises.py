@@ -28,7 +28,7 @@ UNKNOWN = "cannot tell"
 PATTERNS: dict[str, tuple[bool | None, bool | None, bool | None]] = {
     LAUNCH: (True, True, True),
     ITEMS: (True, None, False),
-    EACH: (False, True, None),
+    EACH: (None, True, False),
     MEMORY: (False, False, True),
     ARITHMETIC: (False, False, False),
 }
