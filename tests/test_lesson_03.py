@@ -3,6 +3,7 @@
 import pytest
 
 from helpers.devices.kernel_text import KernelError
+from helpers.judge import checks
 from helpers.lessons import lesson_03
 from helpers.measure.timing import Measurement
 from helpers.tile import function
@@ -76,16 +77,20 @@ def test_speeds_are_compared_only_where_they_can_be(others, compared, monkeypatc
     lesson_03.draw_blocks(runs, {"16 x 4": (16, 4), "4 x 16": (4, 16), "yours": (2, 32)}, 10, others)
     printed = capsys.readouterr().out
     assert ("4 x 16 is" in printed) == compared
-    assert "0.31 loads, vectors of 4:" in figures[0] and "yours, 2 x 32 0.53 loads, vectors of 16:" in figures[0]
+    assert "0.31 loaded, vectors of 4:" in figures[0] and "yours, 2 x 32 0.53 loaded, vectors of 16:" in figures[0]
 
 
-def test_the_table_of_sums_has_what_the_check_accepted(monkeypatch, capsys):
-    one_line = Measurement("the one line", "a device", (1.0, 1.1, 1.2))
-    monkeypatch.setattr(lesson_03, "accepted", {})
-    assert "the solution's statements" in lesson_03.tabulate_sums(one_line, {128: 5}).below[0]
+def test_right_statements_are_used_further_on(monkeypatch):
+    monkeypatch.setattr(checks, "_right", {})
+    lesson_03.check_sums(BY_ROWS.replace("b - c - 1 < B", "b - c < B"))
+    assert checks.find_right("sums", lesson_03.SUMS) == lesson_03.SUMS
     lesson_03.check_sums(BY_ROWS)
-    table = lesson_03.tabulate_sums(one_line, {128: 5, 1_024: 6})
-    assert "your statements" in table.below[0]
+    assert checks.find_right("sums", lesson_03.SUMS) == BY_ROWS
+
+
+def test_the_table_of_sums_has_every_length_of_a_row():
+    one_line = Measurement("the one line", "a device", (1.0, 1.1, 1.2))
+    table = lesson_03.tabulate_sums(one_line, {128: 5, 1_024: 6}, BY_ROWS)
     assert [row[:2] for row in table.rows[1:]] == [
         ("rows of 128", "5 points"),
         ("rows of 1,024", "6 points"),

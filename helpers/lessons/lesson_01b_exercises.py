@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import numbers
 import re
 import sys
 import time
@@ -22,15 +21,38 @@ from helpers.judge.checks import NotDone, NotYet
 from helpers.measure import timing
 from helpers.measure.tables import Table
 
-accepted: dict[str, str] = {}  # the learner's kernels that a check called right, by name
-functions: dict[str, Callable] = {}  # likewise, the learner's functions
-
 LAUNCH, ITEMS, EACH, MEMORY, ARITHMETIC = "launch", "too few work-items", "too little in each", "memory", "arithmetic"
 UNKNOWN = "cannot tell"
-RULE = LAUNCH, ITEMS, EACH, UNKNOWN, MEMORY, ARITHMETIC  # in the order in which `decide_limit` asks
-CHEAP = 1.5  # twice the work that takes less than this many times as long was not what limited the kernel
-NEAR = 0.5  # from this share of its roof, the roof may be what limits a kernel
-ROUNDED = 0.01  # a number that differs by no more than this share was only rounded
+# For each limit whether twice the work-items, twice the elements in each, and twice the operations are almost free;
+# None where both may be.
+PATTERNS: dict[str, tuple[bool | None, bool | None, bool | None]] = {
+    LAUNCH: (True, True, True),
+    ITEMS: (True, None, False),
+    EACH: (None, True, False),
+    MEMORY: (False, False, True),
+    ARITHMETIC: (False, False, False),
+}
+DOUBLED = (
+    "twice the number of work-items",
+    "twice the work in each",
+    "twice the number of operations",
+)  # in the order of PATTERNS
+FEWER_LAUNCHES, MORE_ITEMS, MORE_EACH = "fewer launches", "more work-items", "more in each"
+FEWER_BYTES, FEWER_OPERATIONS = "fewer bytes", "fewer operations"
+REMEDIES = {
+    LAUNCH: FEWER_LAUNCHES,
+    ITEMS: MORE_ITEMS,
+    EACH: MORE_EACH,
+    MEMORY: FEWER_BYTES,
+    ARITHMETIC: FEWER_OPERATIONS,
+}
+ADDS_WORK = {
+    MORE_ITEMS: 0,
+    MORE_EACH: 1,
+}  # remedies that help wherever this doubling, in the order of PATTERNS, is free
+CHEAP = 1.5  # twice the work that takes less than this many times as long is almost free
+BUSY = 2.5  # twice the work that takes more than this many times as long was likely interrupted by other programs
+NEAR, ABOVE = 0.5, 1.1  # between these shares of its roof, the roof may be what limits a kernel
 
 
 @checks.print_verdict
@@ -56,8 +78,7 @@ def check_clock(clock: Callable[..., Sequence[float]]) -> Iterator[str]:
             if math.isclose(actual, 1_000 * (end - start), rel_tol=0.01):
                 hint = "These are milliseconds. Return seconds, as `time.perf_counter()` counts them."
             raise NotYet(f"run {number}: {spent}. {hint or 'When does your clock start, and stop?'}")
-    functions["clock"] = clock
-    yield f"{repeats} runs of a queue whose times are known"
+    yield checks.keep_right("clock", clock, f"{repeats} runs of a queue whose times are known")
 
 
 class SlowQueue:
@@ -147,8 +168,7 @@ def _replace_clocks(function: Callable[..., object], queue: SlowQueue) -> Genera
 @checks.print_verdict
 def check_two(source: str) -> Iterator[str]:
     """Lesson 01b, exercise 2: a kernel whose work-items compute two chains side by side; it is kept if it is right."""
-    yield checks.judge_in_subprocess(judge_two, source=source)
-    accepted["two"] = source
+    yield checks.keep_right("two", source, checks.judge_in_subprocess(judge_two, source=source))
 
 
 def judge_two(source: str) -> str:
@@ -297,118 +317,88 @@ def compute_chain(x: np.ndarray, steps: int) -> np.ndarray:
     return values
 
 
-# Experiments on six kernels of this lesson on an AMD EPYC with Intel's driver, two cores: what `decide_limit` takes.
+@checks.print_verdict
+def check_roof(roof: Callable[..., float]) -> Iterator[str]:
+    """Lesson 01b, exercise 3: the GFLOP/s that memory and arithmetic allow a kernel."""
+
+    def draw_roofs(rng: np.random.Generator) -> list[tuple]:
+        written = [
+            (1.0, 12.0, 48.0, 100.0),
+            (2_000.0, 8.0, 48.0, 100.0),
+            (16.0, 192.0, 30.0, 1.0),
+            (9.0, 6.0, 40.0, 90.0),
+        ]
+        moved, bandwidths, peaks = rng.uniform(1, 99, (3, 12))
+        ridges = moved * peaks / bandwidths * 10 ** rng.uniform(-1, 1, 12)  # operations on both sides of the corner
+        return [*written, *(tuple(map(float, case)) for case in zip(ridges, moved, bandwidths, peaks, strict=True))]
+
+    yield checks.keep_right("roof", roof, checks.judge_function(roof, compute_roof, draw_roofs))
+
+
+# Experiments on five kernels of this lesson on an AMD EPYC with Intel's driver, two cores: what `decide_limit` takes.
 MEASURED = {
-    "A": (0.03, 2.0, 1.7, 1.0, 1.0),
-    "B": (0.05, 0.99, 1.0, 2.0, 0.12),
-    "C": (0.75, 1.0, 1.0, 0.97, 0.015),
-    "D": (0.04, 1.9, 2.0, 1.9, 0.95),
-    "E": (0.03, 2.0, 1.0, 2.0, 0.25),
-    "F": (0.01, 1.8, 1.8, 1.0, 0.29),
+    "A": (2.0, 1.7, 1.0),
+    "B": (0.99, 1.0, 2.0),
+    "C": (1.0, 1.0, 0.97),
+    "D": (1.9, 2.0, 1.9),
+    "E": (2.0, 1.0, 2.0),
 }
 
 
 @checks.print_verdict
-def check_roof(
-    intensities: Mapping[str, object], roof: Callable[..., float], limits: Mapping[str, object]
-) -> Iterator[str]:
-    """Lesson 01b, exercise 3: operations for each byte of three kernels, the roof above each, and six limits.
-
-    Args:
-        intensities: the learner's, by the names of `compute_intensities`.
-        roof: the learner's; takes an intensity, GB/s and GFLOP/s.
-        limits: the learner's names, by the kernels of MEASURED.
-    """
-    wanted = compute_intensities()
-    if isinstance(intensities, Mapping) and all(intensities.get(name) is ... for name in wanted):
-        raise NotDone("none of the three intensities is there yet.")
-    for name, expected in wanted.items():
-        _judge_intensity(name, intensities.get(name) if isinstance(intensities, Mapping) else None, expected)
-
-    def draw_roofs(rng: np.random.Generator) -> list[tuple]:
-        on_both_sides = [(0.25, 400.0, 50.0), (0.5, 40.0, 100.0), (3.0, 20.0, 100.0), (8.0, 40.0, 100.0)]
-        intensities, peaks = 10 ** rng.uniform(-1, 1.5, 12), rng.uniform(10, 99, 12)
-        ridges = 10 ** rng.uniform(-1, 1, 12)  # the intensity at which both limits are the same
-        drawn = zip(intensities, peaks / ridges, peaks, strict=True)
-        return [(0.25, 40.0, 100.0), *on_both_sides, *(tuple(map(float, case)) for case in drawn)]
-
-    yield "three intensities"
-    yield checks.judge_function(roof, compute_roof, draw_roofs)
-    for name, measured in MEASURED.items():
-        _judge_limit(name, limits.get(name) if isinstance(limits, Mapping) else None, measured)
-    yield f"{len(MEASURED)} limits"
-    functions.update(roof=roof)
+def check_limits(found: Mapping[str, tuple[str, str]]) -> Iterator[str]:
+    """Lesson 01b, exercise 4: the limit of each kernel of MEASURED, and what to change."""
+    yield checks.judge_diagnosis(found, MEASURED, ("limit", "change"), "kernels", _judge_limit)
 
 
 def tabulate_measured() -> Table:
-    """Return the experiments of MEASURED, with each kernel's share of its roof in percent."""
-    rows = [
-        (name, *(f"{ratio:g}" for ratio in ratios), f"{100 * share:g} %") for name, (*ratios, share) in MEASURED.items()
-    ]
-    headers = "", "launch", "work-items x 2", "in each x 2", "operations x 2", "share of its roof"
+    """Return the experiments of MEASURED."""
+    rows = [(name, *(f"{ratio:g}" for ratio in ratios)) for name, ratios in MEASURED.items()]
+    headers = "", "work-items x 2", "in each x 2", "operations x 2"
     return Table(rows, headers, ("Measured on an AMD EPYC with Intel's driver, 2 cores.",))
 
 
-def _judge_limit(name: str, actual: object, measured: tuple[float, float, float, float, float]) -> None:
-    """Refuse another limit than that of the first line of the rule that holds."""
-    if actual is None or actual is ...:
-        raise NotDone(f"kernel {name} has no limit yet.")
-    said, expected = " ".join(str(actual).strip().casefold().split()), decide_limit(*measured)
-    if said == expected:
-        return
-    if said not in RULE:
-        raise NotYet(f"kernel {name}: came {checks.short(actual)}; expected one of {', '.join(RULE)}.")
-    is_late = RULE.index(said) > RULE.index(expected)
-    why = "a line above that one in the rule holds" if is_late else "that line of the rule doesn't hold"
-    raise NotYet(f"kernel {name}: {said!r} is not its limit; {why}.")
+def _judge_limit(letter: str, ratios: tuple[float, float, float], limit: object, change: object) -> None:
+    """Refuse a limit that an experiment contradicts, and a change that would not help against the limit."""
+    named, changed = (" ".join(str(part).strip().casefold().split()) for part in (limit, change))
+    for name, known in ((named, PATTERNS), (changed, tuple(REMEDIES.values()))):
+        if name not in known:
+            raise NotYet(f"kernel {letter}: came {checks.short(name)}; expected one of {', '.join(known)}.")
+    for doubled, ratio, expected in zip(DOUBLED, ratios, PATTERNS[named], strict=True):
+        if expected not in (None, ratio < CHEAP):
+            would = "would be almost free" if expected else "would take longer"
+            found = f"in the table, it took {ratio:g} times as long"
+            raise NotYet(f"kernel {letter}: if {named!r} were its limit, {doubled} {would}; {found}.")
+    if changed != REMEDIES[named] and not (changed in ADDS_WORK and ratios[ADDS_WORK[changed]] < CHEAP):
+        raise NotYet(f"kernel {letter}: its limit is right, but {changed!r} doesn't make use of the room that is left.")
 
 
-def _judge_intensity(name: str, actual: object, expected: float) -> None:
-    """Refuse a number of operations for each byte that differs by more than its rounding."""
-    if not isinstance(actual, numbers.Real):
-        raise NotYet(f"intensity of {name!r}: came {checks.short(actual)}, which is no number.")
-    if math.isclose(float(actual), expected, rel_tol=ROUNDED):
-        return
-    hint = "Count the operations of one work-item, and the bytes that are read and written for it."
-    if math.isclose(float(actual) * expected, 1, rel_tol=ROUNDED):
-        hint = "It is upside down."
-    elif math.isclose(float(actual), 4 * expected, rel_tol=ROUNDED):
-        hint = "It is the number for each float. A float has 4 bytes."
-    raise NotYet(f"intensity of {name!r}: came {checks.short(actual)}. {hint}")
-
-
-def compute_intensities() -> dict[str, float]:
-    """Return the operations for each byte of the kernels `add`, `add16` and `chain`, this one with 1,000 steps."""
-    return {"add": 1 / 12, "add16": 16 / 192, "chain, 1,000 steps": 2 * 1_000 / 8}
-
-
-def compute_roof(intensity: float, bandwidth: float, peak: float) -> float:
+def compute_roof(operations: float, moved: float, bandwidth: float, peak: float) -> float:
     """Return the GFLOP/s that memory and arithmetic allow.
 
     Args:
-        intensity: operations for each byte.
+        operations: of one run.
+        moved: bytes that are read and written in one run.
         bandwidth: GB/s.
         peak: GFLOP/s.
     """
-    return min(intensity * bandwidth, peak)
+    return min(operations / moved * bandwidth, peak)
 
 
-def decide_limit(start: float, items: float, each: float, operations: float, share: float) -> str:
-    """Return what limits a kernel, by the rule of exercise 3.
+def decide_limit(items: float, each: float, operations: float, share: float) -> str:
+    """Return what limits a kernel, or UNKNOWN.
 
     Args:
-        start: the time of a launch of one work-item, divided by the kernel's own time; likewise of the kernel with ...
-        items: ... twice the work-items.
+        items: the time with twice the work-items, divided by the kernel's own; likewise with ...
         each: ... twice the elements in each work-item.
         operations: ... twice the operations for the same bytes.
-        share: the kernel's speed, divided by its roof.
+        share: the kernel's speed, divided by its roof; NaN if the roof is unknown.
     """
-    if start >= 0.5:
-        return LAUNCH
-    if items < CHEAP:
-        return ITEMS
-    if each < CHEAP:
-        return EACH
-    if share < NEAR:
+    ratios = items, each, operations
+    if max(ratios) > BUSY or share > ABOVE:
         return UNKNOWN
-    return MEMORY if operations < CHEAP else ARITHMETIC
+    free = [ratio < CHEAP for ratio in ratios]
+    for limit, pattern in PATTERNS.items():
+        if all(expected in (None, actual) for expected, actual in zip(pattern, free, strict=True)):
+            return limit if share >= NEAR or limit not in (MEMORY, ARITHMETIC) else UNKNOWN
+    return UNKNOWN

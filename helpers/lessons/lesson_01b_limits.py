@@ -12,9 +12,9 @@ import numpy as np
 
 from helpers.devices import opencl
 from helpers.errors import wrap
-from helpers.lessons import lesson_02
+from helpers.judge import checks
 from helpers.lessons.lesson_01b import LESSON, find_steps, name_chains, note_fastest, take_turns, write_chains
-from helpers.lessons.lesson_01b_exercises import CHEAP, UNKNOWN, compute_roof, decide_limit, functions
+from helpers.lessons.lesson_01b_exercises import ABOVE, BUSY, CHEAP, NEAR, REMEDIES, UNKNOWN, compute_roof, decide_limit
 from helpers.measure import records
 from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, SKY, figure, show
 from helpers.measure.tables import Table, format_number
@@ -22,14 +22,13 @@ from helpers.measure.tables import Table, format_number
 if TYPE_CHECKING:
     import pyopencl as cl
 
-    from helpers.lessons.lesson_01b import Chains
     from helpers.measure import timing
 
     Ways = dict[str, Callable[[], object]]  # queue a kernel, and what is varied of it, by EXPERIMENTS
     LaunchChains = Callable[[int, int], cl.Event]  # queues a kernel of chains; takes the work-items and the steps
 
 SMALL = 1_024  # elements of the small addition
-EXPERIMENTS = "launch", "items", "each", "operations"  # in the order of the arguments of `limit`
+EXPERIMENTS = "items", "each", "operations"  # in the order of the arguments of `decide_limit`
 BASE = "base"
 DATA_SHEET = "NVIDIA H100 SXM, published", 67_000.0, 3_350.0  # GFLOP/s in float32 and GB/s of NVIDIA's data sheet
 ADDITIONS = """
@@ -80,23 +79,30 @@ class Case:
 
     def compute_share(self, bandwidth: float, peak: float) -> float:
         """Return the speed divided by the roof, by the learner's own `roof` where it is right."""
-        return self.speed / functions.get("roof", compute_roof)(self.intensity, bandwidth, peak)
+        return self.speed / checks.get_right("roof", compute_roof)(self.intensity, 1.0, bandwidth, peak)
 
-    def name_limits(self, bandwidth: float, peak: float) -> set[str]:
-        """Return what the rule of exercise 3 says of the fastest runs and of the first quartiles: one name, or two.
+    def describe_limit(self, bandwidth: float, peak: float) -> str:
+        """Return the limit, if it is the same for the fastest run and for the fastest quarter, or why there is none.
 
         Args:
-            bandwidth: the best that was seen, in GB/s.
-            peak: the best that was seen, in GFLOP/s.
+            bandwidth: what copies reached, in GB/s.
+            peak: what multiply-adds reached, in GFLOP/s.
         """
-        if self.is_crowded:
-            return {UNKNOWN}
         share = self.compute_share(bandwidth, peak)
-        return {decide_limit(*self.compute_ratios(faster).values(), share) for faster in (0, 0.25)}
+        ratios = [self.compute_ratios(faster) for faster in (0, 0.25)]
+        longest = max(max(each.values()) for each in ratios)
+        if longest > BUSY:
+            return f"no claim: twice the work took {longest:.2g} times as long"
+        if self.is_crowded:
+            return "no claim: the units are busy"
+        if share > ABOVE:
+            return "above its roof: were other programs running?"
+        names = sorted({decide_limit(*each.values(), share) for each in ratios})
+        return names[0] if len(names) == 1 else f"no claim: {' or '.join(names)}"
 
 
 def measure_cases(queue: cl.CommandQueue, buffers: Sequence[cl.Buffer], size: int) -> list[Case]:
-    """Time six kernels, and each of them with its work doubled in three ways and with a launch of one work-item.
+    """Time six kernels, and each of them with its work doubled in three ways.
 
     Args:
         queue: of the device.
@@ -128,23 +134,6 @@ def measure_cases(queue: cl.CommandQueue, buffers: Sequence[cl.Buffer], size: in
     return cases
 
 
-def find_roof(
-    queue: cl.CommandQueue, bandwidth: float, chains: Mapping[int, Chains], cases: Sequence[Case]
-) -> tuple[float, float]:
-    """Return the best bandwidth, in GB/s, and the best speed, in GFLOP/s, of all that the lesson ran.
-
-    No kernel is above this roof. The speed is also that of lesson 02's kernel for the peak.
-
-    Args:
-        queue: of the device.
-        bandwidth: the best so far, in GB/s.
-        chains: what `measure_chains` returned.
-        cases: what `measure_cases` returned.
-    """
-    peaks = [lesson_02.measure_peak(queue), *(each.speed for each in chains.values()), *(case.speed for case in cases)]
-    return max(bandwidth, *(case.speed / case.intensity for case in cases)), float(np.nanmax(peaks))
-
-
 def _double(queue: cl.CommandQueue, buffer: cl.Buffer) -> cl.Buffer:
     """Return a buffer that holds the content of another one twice."""
     import pyopencl as cl
@@ -164,7 +153,6 @@ def _vary_addition(queue: cl.CommandQueue, buffers: Sequence[cl.Buffer], count: 
     items = count // each
     return {
         BASE: lambda: add(queue, (items,), None, *buffers),
-        "launch": lambda: add(queue, (1,), (1,), *buffers),
         "items": lambda: add(queue, (2 * items,), None, *buffers),
         "each": lambda: two(queue, (items,), None, *buffers),
         "operations": lambda: more(queue, (items,), None, *buffers),
@@ -183,7 +171,6 @@ def _vary_chains(queue: cl.CommandQueue, buffers: Sequence[cl.Buffer], items: in
     launch, twice = (_prepare_chains(queue, buffers, count) for count in (chains, 2 * chains))
     return {
         BASE: lambda: launch(items, steps),
-        "launch": lambda: launch(1, 1),
         "items": lambda: launch(2 * items, steps),
         "each": lambda: twice(items, steps),
         "operations": lambda: launch(items, 2 * steps),
@@ -191,28 +178,27 @@ def _vary_chains(queue: cl.CommandQueue, buffers: Sequence[cl.Buffer], items: in
 
 
 def tabulate_limits(cases: Sequence[Case], bandwidth: float, peak: float) -> Table:
-    """Return for each kernel the ratios of its experiments, what the rule says of them, and its share of its roof.
+    """Return for each kernel the ratios of its experiments, its share of its roof, its limit, and what to change.
 
     The roof is the learner's own where it is right.
 
     Args:
         cases: the kernels.
-        bandwidth: the best that was seen, in GB/s.
-        peak: the best that was seen, in GFLOP/s.
+        bandwidth: what copies reached, in GB/s.
+        peak: what multiply-adds reached, in GFLOP/s.
     """
     rows = []
     for case in cases:
-        share = case.compute_share(bandwidth, peak)
         ratios = [format_number(ratio, 2) for ratio in case.compute_ratios().values()]
-        names = sorted(case.name_limits(bandwidth, peak))
-        said = names[0] if len(names) == 1 else f"no claim: {' or '.join(names)}"
-        said = "no claim: the units are busy" if case.is_crowded else said
-        rows.append((case.label, *ratios, f"{said} ({format_number(100 * share, 2)} % of its roof)"))
+        share, limit = 100 * case.compute_share(bandwidth, peak), case.describe_limit(bandwidth, peak)
+        said = f"{limit}: {REMEDIES[limit]}" if limit in REMEDIES else limit
+        rows.append((case.label, *ratios, f"{share:.0f} %", said))
     below = [
-        "A limit has a name if the rule gives the same for the fastest run and for the fastest quarter of the runs.",
-        f"The roof: {bandwidth:.3g} GB/s and {format_number(peak)} GFLOP/s, the best of all runs of this lesson.",
+        f"Almost free: less than {CHEAP:g} times as long, in the fastest run and in the fastest quarter of the runs.",
+        f"Below {100 * NEAR:g} % of its roof, neither memory nor arithmetic is the limit: {UNKNOWN}.",
     ]
-    return Table(rows, ("", "launch", "work-items x 2", "in each x 2", "operations x 2", "limit"), below)
+    headers = "", "work-items x 2", "in each x 2", "operations x 2", "of its roof", "limit: what to change"
+    return Table(rows, headers, below)
 
 
 def draw_roofline(cases: Sequence[Case], bandwidth: float, peak: float, device: str) -> None:
@@ -220,8 +206,8 @@ def draw_roofline(cases: Sequence[Case], bandwidth: float, peak: float, device: 
 
     Args:
         cases: the kernels.
-        bandwidth: the best that was seen, in GB/s.
-        peak: the best that was seen, in GFLOP/s.
+        bandwidth: what copies reached, in GB/s.
+        peak: what multiply-adds reached, in GFLOP/s.
         device: its name.
     """
     title, words = f"What does the roof allow? {device}", []

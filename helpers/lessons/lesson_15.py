@@ -312,7 +312,7 @@ def draw_banks(widths: Sequence[int]) -> None:
     with figure(7.5, 4.2, title, ncols=len(widths), sharex=True, sharey=True) as (drawn, axes):
         for width, panel in zip(widths, np.ravel(axes), strict=True):
             banks = np.arange(32 * width).reshape(32, width) % counters.BANKS
-            panel.imshow(banks == 0, cmap=ListedColormap(["white", "#c4c4c4"]), vmin=0, vmax=1)
+            panel.imshow(banks == 0, cmap=ListedColormap(["white", "#9a9a9a"]), vmin=0, vmax=1)
             panel.plot(np.zeros(32), np.arange(32), ".", color=BLUE, markersize=5)
             caption = f"rows of {width} floats: {_format_count(np.bincount(banks[:, 0]).max(), 'turn')}"
             panel.set_title(caption, fontsize=11)

@@ -167,7 +167,10 @@ def compare_drifts(prediction: object, runs: Mapping[str, timing.Measurement]) -
 
 
 def _describe_added(one: tuple[float, float], control: tuple[float, float]) -> str:
-    """Return by how much a median exceeds the control's; both come with the spread of their runs, in seconds."""
+    """Return by how much a median exceeds the control's; both come with the spread of their runs, in seconds.
+
+    A record holds no single runs, so `timing.is_clear` cannot be asked; for timing.ENOUGH runs, its rule is this one.
+    """
     added = one[0] - control[0]
     if one == control:
         return ""
