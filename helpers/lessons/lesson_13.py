@@ -195,7 +195,7 @@ def check_broken(forgetful: Callable[..., object], loss_twice: Callable[..., obj
     yield f"{len(counts)} batches"
 
 
-# --------------------------------------------------------------------------------------- exercise 3: is it dead?
+# --------------------------------------------------------------------------------- exercise 3: are the units dead?
 
 
 class DeepRun(NamedTuple):
