@@ -75,7 +75,7 @@ def judge_kernel(
     if adapter is None:
         raise NotJudged(webgpu.explain_missing())
     kernel = compile_kernel(webgpu.request_device(adapter), source, wanted)
-    coverage = "who touches what was recorded"
+    coverage = "races looked for in the small ones"
     try:
         _expect_uniform_barriers(source)
         filled = _compile_filled(kernel)

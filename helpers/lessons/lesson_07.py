@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import threading
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from numbers import Real
@@ -206,6 +207,7 @@ class _Devices:
     COPY = 1.0  # ms of a copy from one device to the other; a copy from Python's memory takes none
 
     def __init__(self) -> None:
+        self.thread = threading.get_ident()
         self.now = 0.0  # Python's time
         self.free = [0.0, 0.0]  # when each device has done all its orders
         self.steps = [0, 0]
@@ -226,6 +228,8 @@ class _Devices:
         """Order a step where `array` is (device 0 if it is on none), and return its result, which is not there yet."""
         if not isinstance(array, _Array):
             raise ValueError(f"step(x) takes an array that is on a device, not {array!r}")
+        if threading.get_ident() != self.thread:
+            raise checks.NotYet("a second thread ordered a step; order all of them in one thread.")
         device = array.device or 0
         self.log.append("order")
         self.now += self.ORDER

@@ -50,7 +50,7 @@ def judge_cause(letter: str, broken: Training, cause: object, printed: object) -
     if name != broken.cause:
         raise NotYet(f"{letter}: {name!r} is not its cause. Run {experiment}, look at the table.")
     if not SUSPECTS[name].proves(broken, printed):
-        raise NotYet(f"{letter}: the cause is right. Write beside it what {experiment} prints; came {printed!r}.")
+        raise NotYet(f"{letter}: the cause is right. Write what {experiment} prints, to two digits; came {printed!r}.")
 
 
 # --------------------------------------------------------------------------------- exercise 1: prepare the images
@@ -195,7 +195,7 @@ def check_broken(forgetful: Callable[..., object], loss_twice: Callable[..., obj
     yield f"{len(counts)} batches"
 
 
-# ------------------------------------------------------------------------------ exercise 3: design an experiment
+# --------------------------------------------------------------------------------- exercise 3: are the units dead?
 
 
 class DeepRun(NamedTuple):
@@ -225,15 +225,18 @@ def make_deep_runs() -> dict[str, tuple[DeepRun, bool]]:
     likeness = (x @ x[0]) / x.sum(axis=1)  # of each image to one of them
     few = first - 0.1
     few[:, 0] = (x[0] - np.sort(likeness)[-20]) / 100  # a little on for the 20 images that are most like it
-    order = np.argsort(likeness)
+    order, alike = np.argsort(likeness), np.tile(x[:1], (600, 1))
+    means = np.stack([x[y == digit].mean(axis=0) for digit in range(10)])
+    learned = [np.pad((means - x.mean(axis=0)).T, ((0, 0), (0, 22))), 30 * np.eye(32, 10)]
     return {
         "has shuffled labels": (_make_run(x, rng.permutation(y), [first, second]), False),
         "has empty images": (_make_run(0 * x, y, [first, second]), True),
-        "has images that are all alike": (_make_run(np.tile(x[:1], (600, 1)), y, [first, second]), False),
+        "has images that are all alike": (_make_run(alike, np.arange(600) % 10, [first, second]), False),
         "made one step that was far too large": (_make_run(x, y, [first - x.mean(0)[:, None], second]), True),
         "began with negative sums": (_make_run(x, y, [first - 0.1, second]), True),
         "has a second layer of zeros": (_make_run(x, y, [first, 0 * second]), False),
         "has a unit that is on for a few of 600 images": (_make_run(x[order], y[order], [few, second]), False),
+        "has learned its images, so that every slope is 0": (_make_run(x, y, learned), False),
     }
 
 

@@ -42,6 +42,7 @@ class Scratch:
         self.packages = next((self.folder / "venv").rglob("site-packages"))
         self.work = self.folder / "work"  # beside its programs
         self.work.mkdir()
+        (self.work / "train.py").write_text("import tensorflow\n")  # a harmless file of yours
         for package in ("tensorflow", "tensorflow-cpu"):
             wheel = _build_wheel(self.folder, package, "cpu" if self.is_for_cpus or package.endswith("-cpu") else "gpu")
             if package in self.unpacked:  # as pip does, but faster
@@ -102,6 +103,7 @@ def _build_wheel(folder: Path, package: str, flavor: str) -> Path:
     gpus = "[]" if flavor == "cpu" else "[] if os.environ.get('CUDA_VISIBLE_DEVICES') == '-1' else ['imitated GPU']"
     code = f"import os\n\n__version__, flavor = '{version}', '{flavor}'\n"
     code += f"gpus = lambda: {gpus}\n"
+    code += f"class test:\n    is_built_with_cuda = staticmethod(lambda: {flavor != 'cpu'})\n"  # as TensorFlow has it
     info = f"{package.replace('-', '_')}-{version}.dist-info"
     files = {"tensorflow/__init__.py": code, f"tensorflow/lib_{flavor}.so": "", "tensorflow/ops.py": ""}
     files[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n"
