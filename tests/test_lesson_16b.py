@@ -36,7 +36,8 @@ def compute_scores(weights, given):
         return lesson_16_faults.compute_attention(q, k, v, causal=True).astype(np.float32)
 
     x = weights["words.kernel"][given] + weights["words.bias"]
-    return transformer.apply(transformer.compute_layers(weights, x, attend), weights, "scores")
+    rows = transformer.compute_layers(weights, x, attend)
+    return transformer.apply(transformer.normalize(rows, weights, "after"), weights, "scores")
 
 
 def test_the_device_computes_and_chooses_what_numpy_does_with_and_without_the_cache(queue, stored):
