@@ -97,15 +97,9 @@ def tabulate_last(runs: Runs) -> Table:
         if way == CACHED:
             gains.append(f"{_describe_digits(count)}: {describe_gain(runs, count)}")
     rows.sort(key=lambda row: row[0] == NOTHING)
-    counts = sorted({count for _, count in runs})
-    more = [
-        f"{way} {counts[-1] * runs[way, 1].median / runs[way, counts[-1]].median:.2g} times"
-        for way in (RECOMPUTED, CACHED)
-    ]
     below = [
         f"Medians of {timing.ENOUGH} runs in turn, on {runs[CACHED, 1].device}.",
         f"With the cache, {'; '.join(gains)}.",
-        f"Pieces a second from 1 to {counts[-1]} digits: {', '.join(more)}.",
     ]
     headers = ("way", "time of a place", "middle half", "pieces a second", "recorded time")
     return Table(rows, headers, [*below, *column.below])
