@@ -280,7 +280,7 @@ def _list_hidden(rng: np.random.Generator) -> Iterator[tuple[np.ndarray, int]]:
     yield np.array([[[0.5, 0.3, 0.2]]]), 0
     for heads, queries, pieces in ((1, 2, 3), (2, 2, 2), (4, 5, 5)):
         powers = np.exp(rng.normal(0, 2, (heads, queries, pieces)))
-        yield powers / powers.sum(axis=2, keepdims=True), int(rng.integers(pieces))
+        yield powers / powers.sum(axis=2, keepdims=True), int(rng.integers(1, pieces))
 
 
 def hide(shares: np.ndarray, piece: int) -> np.ndarray:
