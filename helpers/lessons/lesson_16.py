@@ -278,7 +278,7 @@ def check_hide(learner: Callable[[np.ndarray, int], np.ndarray]) -> Iterator[str
 def _list_hidden(rng: np.random.Generator) -> Iterator[tuple[np.ndarray, int]]:
     """Yield shares of shape (heads, queries, pieces), and the piece to hide."""
     yield np.array([[[0.5, 0.3, 0.2]]]), 0
-    yield np.array([[[0.5, 0.3, 0.2], [0.5, 0.2, 0.3]]]), 1
+    yield np.array([[[0.4, 0.2, 0.4], [0.2, 0.6, 0.2]]]), 1
     for heads, queries, pieces in ((2, 2, 2), (4, 5, 5)):
         powers = np.exp(rng.normal(0, 2, (heads, queries, pieces)))
         yield powers / powers.sum(axis=2, keepdims=True), int(rng.integers(1, pieces))

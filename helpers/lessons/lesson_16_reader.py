@@ -60,7 +60,7 @@ def tabulate_hidden(
     first, *chance = counts.values()
     low, high = (round(m * end) for end in compute_interval(first, m))
     below = [
-        f"First row: {max(low, 0):,} to {high:,} answers (95 % interval, lesson 04b); by chance at most {max(chance):,}.",
+        f"First row, 95 % interval (lesson 04b): {max(low, 0):,} to {high:,}. By chance at most {max(chance):,}.",
         f"More than by chance: {'yes' if low > max(chance) else 'no claim'}.",
     ]
     return Table(rows, ("hidden in each image", "its mean share", "answers that change"), below)
