@@ -78,7 +78,7 @@ def describe_gain(runs: Runs, count: int) -> str:
 
 
 def tabulate_last(runs: Runs) -> Table:
-    """Return the times of both ways, the pieces a second, and what the cache gains, by digits side by side.
+    """Return the times of both ways, and what the cache gains, by digits side by side.
 
     Args:
         runs: what `measure_last` returned.
@@ -90,10 +90,9 @@ def tabulate_last(runs: Runs) -> Table:
             continue
         name = way if way == NOTHING else f"{_describe_digits(count)}, {way}"
         low, high = map(timing.duration, run.quartiles)
-        pieces = "" if way == NOTHING else f"{float(f'{count / run.median:.3g}'):,.0f}"
         note = column.notes.get(_find_label(way, count))
         recorded = timing.duration(note.value) if note else MISSING
-        rows.append((name, timing.duration(run.median), f"{low} to {high}", pieces, recorded))
+        rows.append((name, timing.duration(run.median), f"{low} to {high}", recorded))
         if way == CACHED:
             gains.append(f"{_describe_digits(count)}: {describe_gain(runs, count)}")
     rows.sort(key=lambda row: row[0] == NOTHING)
@@ -101,7 +100,7 @@ def tabulate_last(runs: Runs) -> Table:
         f"Medians of {timing.ENOUGH} runs in turn, on {runs[CACHED, 1].device}.",
         f"With the cache, {'; '.join(gains)}.",
     ]
-    headers = ("way", "time of a place", "middle half", "pieces a second", "recorded time")
+    headers = ("way", "time of a place", "middle half", "recorded time")
     return Table(rows, headers, [*below, *column.below])
 
 
