@@ -166,14 +166,7 @@ def compute_layers(weights: Weights, x: np.ndarray, attend: Attention, count: in
 
 
 def _finish_layer(weights: Weights, x: np.ndarray, number: int, answers: np.ndarray) -> np.ndarray:
-    """Return rows of numbers after a layer, of the shape of x, from the answers of its attention.
-
-    Args:
-        weights: by name.
-        x: what the layer gets, of shape (m, 49, 64).
-        number: of the layer, from 0.
-        answers: of all heads, of shape (m x heads, 49, 16).
-    """
+    """Return rows of numbers after a layer, from what it got, x, and what its attention answers, as `score_digits`."""
     x = x + _mix(weights, f"layer{number}_", answers)
     hidden = np.maximum(apply(normalize(x, weights, f"layer{number}_between"), weights, f"layer{number}_hidden"), 0)
     return x + apply(hidden, weights, f"layer{number}_back")
