@@ -95,7 +95,7 @@ def judge_choose(source: str) -> str:
         wrong = np.flatnonzero(words != expected)
         if len(wrong):
             digit = int(wrong[0])
-            nothing = f"but no work-item wrote a word (the largest score is {each[digit].max():.0f})"
+            nothing = f"but no new word came (the largest score is {each[digit].max():.0f})"
             came = nothing if words[digit] < 0 else f"came word {words[digit]}"
             where = f"temperature {temperature:g}, number {chance[digit]:.4f}"
             raise NotYet(f"{where}: expected word {expected[digit]}, {came}.{_name_fault(cases, chosen)}")
@@ -196,11 +196,15 @@ def _name_fault(cases: Sequence[tuple[float, np.ndarray, np.ndarray]], chosen: S
 
 
 def _run_choose(kernel: opencl.Kernel, scores: np.ndarray, chance: np.ndarray, temperature: float) -> np.ndarray:
-    """Return the words that the kernel chooses, -1 where it writes none."""
+    """Return the words that the kernel chooses, -1 where it writes none.
+
+    Below temperature 1, a label's word stands there before, as where a digit begins; otherwise -1 does.
+    """
     import pyopencl as cl
 
     print(f"{len(scores)} digits, temperature {temperature:g}", flush=True)
-    held = [scores, chance, np.full(len(scores), -1, np.int32)]
+    before = WORDS + 7 if temperature < 1 else -1
+    held = [scores, chance, np.full(len(scores), before, np.int32)]
     buffers = [canaries.Guarded(kernel.queue, array.reshape(-1), canaries.OUTSIDE, 64) for array in held]
     given = [buffer.inside for buffer in buffers]
     try:
@@ -215,7 +219,8 @@ def _run_choose(kernel: opencl.Kernel, scores: np.ndarray, chance: np.ndarray, t
         for (bits, _), array in zip(read, held[:2], strict=False)
     ):
         raise NotYet("the kernel changes its scores or numbers; it may only write the words.")
-    return read[2][0].view(np.int32).copy()
+    words = read[2][0].view(np.int32)
+    return np.where(words == before, -1, words)
 
 
 # ---------------------------------------------------------------------------------------------- the cache
