@@ -6,7 +6,7 @@ import pytest
 from helpers import training
 from helpers.devices import opencl
 from helpers.judge.checks import NotYet
-from helpers.lessons import lesson_16, lesson_16_clock, lesson_16_faults
+from helpers.lessons import lesson_16, lesson_16_clock, lesson_16_faults, lesson_16_reader
 from helpers.measure import records, timing
 from helpers.running import processes
 from helpers.training import transformer
@@ -29,24 +29,39 @@ def test_a_kernel_that_leaves_out_a_number_is_told_so():
         lesson_16.judge_one_pass(without_sum)
 
 
-def test_a_wrong_way_is_not_timed(queue, capsys):
+def test_a_wrong_way_is_not_timed(queue, monkeypatch, capsys):
     wrong = lesson_16.ATTENTION.replace("sum * old", "sum")
-    ways = lesson_16_clock.find_ways(queue, wrong, 64)
-    assert list(ways) == ["three kernels", lesson_16_clock.COPY]
+    monkeypatch.setitem(lesson_16_clock.KERNELS, lesson_16_clock.ONE, wrong)
+    ways = lesson_16_clock.find_ways(queue, 64)
+    assert list(ways) == [lesson_16_clock.THREE, lesson_16_clock.TABLE, lesson_16_clock.MEMORY]
     assert "one kernel: WRONG" in capsys.readouterr().out
 
 
 def test_times_are_noted_for_a_record_and_no_gap_within_the_spread_is_claimed(queue, monkeypatch, tmp_path):
     monkeypatch.setenv(records.RECORD, str(tmp_path / "notes"))
-    lesson_16_clock.measure_ways(queue, {"three kernels": lambda: None}, 64)
+    clock = lesson_16_clock
+    clock.measure_ways(queue, {clock.THREE: lambda: None}, 64)
     (note,) = records.read_notes(tmp_path / "notes", "16")
-    assert (note.label, note.device, note.runs) == ("three kernels", opencl.name(queue.device), timing.ENOUGH)
+    assert (note.label, note.device, note.runs) == (clock.THREE, opencl.name(queue.device), timing.ENOUGH)
     slow, fast, noisy = (timing.Measurement("", "", seconds * 13) for seconds in ((2.0,), (1.0,), (0.5, 3.5)))
-    runs = {"three kernels": slow, "one kernel": fast, lesson_16_clock.TWIN: fast, lesson_16_clock.COPY: noisy}
-    assert lesson_16_clock.describe_gain(runs, "one kernel") == "2 times as fast"
-    assert "saves 1 s" in " ".join(lesson_16_clock.tabulate_ways(runs, 64).below)
-    runs[lesson_16_clock.TWIN] = slow  # a kernel that differs from itself
-    assert lesson_16_clock.describe_gain(runs, "one kernel") == "no claim"
+    runs = {clock.THREE: slow, clock.ONE: fast, clock.TWIN: fast, clock.TABLE: noisy, clock.MEMORY: slow}
+    assert clock.describe_gain(runs, clock.THREE, clock.ONE) == "2 times as fast"
+    assert clock.name_slower(runs) == "no claim"
+    assert clock.name_slower(runs | {clock.TABLE: fast}) == "answer"
+    assert len(clock.tabulate_ways(runs, 64).rows) == len(runs)
+    runs[clock.TWIN] = slow  # a kernel that differs from itself
+    assert clock.describe_gain(runs, clock.THREE, clock.ONE) == "no claim"
+
+
+def test_only_what_changes_more_answers_than_chance_is_claimed():
+    looked, ink = np.full((100, 49), 1 / 49), np.ones((100, 49), bool)
+    most = np.zeros(100, int)
+    above = lesson_16_reader.tabulate_hidden(looked, ink, most, lambda hidden: 30 if hidden is most else 10)
+    close = lesson_16_reader.tabulate_hidden(looked, ink, most, lambda hidden: 30 if hidden is most else 25)
+    assert "yes" in above.below[-1] and "no claim" in close.below[-1]
+    others = []
+    lesson_16_reader.tabulate_hidden(looked, ink, most, lambda hidden: others.append(hidden) or 0)
+    assert all((hidden != most).all() for hidden in others[1:])
 
 
 def test_an_image_is_cut_into_pieces_row_by_row():
@@ -68,4 +83,7 @@ def predict_by_keras(pieces):
 def test_numpy_computes_what_keras_computes_with_the_stored_weights():
     pieces = transformer.cut(np.random.default_rng(0).integers(0, 256, (128, 28, 28), np.uint8))
     run = processes.run("test_lesson_16:predict_by_keras", seconds=600, arguments={"pieces": pieces})
-    assert np.abs(run.result - transformer.compute(transformer.load_weights(), pieces, attend)).max() < 1e-3
+    weights = transformer.load_weights()
+    x = transformer.compute_layers(weights, transformer.place_pieces(weights, pieces), attend, 1)
+    numbers = transformer.score_digits(weights, x, attend(*transformer.list_heads(weights, x, 1)))
+    assert np.abs(run.result - numbers).max() < 1e-3

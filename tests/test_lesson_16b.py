@@ -36,7 +36,8 @@ def compute_scores(weights, given):
         return lesson_16_faults.compute_attention(q, k, v, causal=True).astype(np.float32)
 
     x = weights["words.kernel"][given] + weights["words.bias"]
-    return transformer.apply(transformer.compute_layers(weights, x, attend), weights, "scores")
+    rows = transformer.compute_layers(weights, x, attend)
+    return transformer.apply(transformer.normalize(rows, weights, "after"), weights, "scores")
 
 
 def test_the_device_computes_and_chooses_what_numpy_does_with_and_without_the_cache(queue, stored):
@@ -57,6 +58,7 @@ def test_the_device_computes_and_chooses_what_numpy_does_with_and_without_the_ca
         assert np.mean(np.stack(chosen, axis=1) == words) > 0.98  # a number may lie at the end of a share
         assert network.launches == 13 * transformer.PIECES
     assert (network.rows, network.pairs) == (3 * 49, 3 * 2 * 4 * 1_225)
+    assert network.count_cache_bytes() == 2 * 2 * 49 * 64 * 4
 
 
 def test_evenly_spaced_numbers_choose_each_word_as_often_as_its_share_says(queue):

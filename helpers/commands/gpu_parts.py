@@ -125,11 +125,11 @@ def record_counted_kernels() -> None:
 
 @with_queue
 def record_attention(queue: cl.CommandQueue) -> None:
-    """Note lesson 16's attention in three kernels and in one, and a copy of the table."""
-    from helpers.lessons import lesson_16, lesson_16_clock
+    """Note lesson 16's attention in three kernels, and in one that keeps more and less in memory."""
+    from helpers.lessons import lesson_16_clock
 
     n = workload.pick(preview=256, lab=1_024, full=4_096)
-    lesson_16_clock.measure_ways(queue, lesson_16_clock.find_ways(queue, lesson_16.ATTENTION, n), n)
+    lesson_16_clock.measure_ways(queue, lesson_16_clock.find_ways(queue, n), n)
 
 
 @with_queue

@@ -105,7 +105,8 @@ def check_softmax(learner: Callable[[np.ndarray], np.ndarray]) -> Iterator[str]:
     answer = checks.answer(quiet, np.array([100, 99], np.float32), who="softmax([100, 99])")
     if isinstance(answer, np.ndarray) and answer.dtype.kind == "f" and np.isnan(answer).all():
         raise NotDone("softmax([100, 99]) is still nan.")
-    yield checks.judge_function(quiet, lambda scores: compute_softmax(scores).astype(np.float32), _list_scores)
+    tried = checks.judge_function(quiet, lambda scores: compute_softmax(scores).astype(np.float32), _list_scores)
+    yield checks.keep_right("softmax", quiet, tried)
 
 
 def _list_scores(rng: np.random.Generator) -> Iterator[tuple[np.ndarray]]:
@@ -264,24 +265,35 @@ def _judge_long(kernel: opencl.Kernel) -> None:
 
 
 @checks.print_verdict
-def check_values(learner: Callable[[int, int, int], np.ndarray]) -> Iterator[str]:
-    """Exercise 4: values with which attention answers its own shares."""
-    answer = checks.answer(learner, 3, 2, 0, who="choose_values(3, 2, 0)")
-    if isinstance(answer, np.ndarray) and not answer.any():
-        raise NotDone("choose_values(3, 2, 0) is still 0 everywhere.")
-    yield checks.keep_right("choose_values", learner, checks.judge_function(learner, compute_values, _list_parts))
+def check_hide(learner: Callable[[np.ndarray, int], np.ndarray]) -> Iterator[str]:
+    """Exercise 4: shares without a piece, those of each query together 1 again."""
+    shares = np.array([[[0.5, 0.3, 0.2]]])
+    quiet = np.errstate(all="ignore")(learner)
+    answer = checks.answer(quiet, shares.copy(), 0, who="hide(shares, 0)")
+    if isinstance(answer, np.ndarray) and np.array_equal(answer, shares):
+        raise NotDone("hide still returns the shares unchanged.")
+    yield checks.keep_right("hide", learner, checks.judge_function(quiet, hide, _list_hidden))
 
 
-def _list_parts(rng: np.random.Generator) -> Iterator[tuple[int, int, int]]:
-    """Yield rows, numbers of a row, and the first row whose share is asked for."""
-    yield from ((3, 2, 0), (3, 2, 1), (3, 2, 2), (4, 4, 0), (1, 3, 0), (49, 16, 32), (49, 16, 48))
-    n = int(rng.integers(10, 40))
-    yield n, 4, int(rng.integers(n))
+def _list_hidden(rng: np.random.Generator) -> Iterator[tuple[np.ndarray, int]]:
+    """Yield shares of shape (heads, queries, pieces), and the piece to hide."""
+    yield np.array([[[0.5, 0.3, 0.2]]]), 0
+    yield np.array([[[0.4, 0.2, 0.4], [0.2, 0.6, 0.2]]]), 1
+    for heads, queries, pieces in ((2, 2, 2), (4, 5, 5)):
+        powers = np.exp(rng.normal(0, 2, (heads, queries, pieces)))
+        yield powers / powers.sum(axis=2, keepdims=True), int(rng.integers(1, pieces))
 
 
-def compute_values(n: int, d: int, first: int) -> np.ndarray:
-    """Return values of shape (n, d) with which each answer holds the shares of the rows from `first` on, float32."""
-    return np.eye(n, d, -first, dtype=np.float32)
+def hide(shares: np.ndarray, piece: int) -> np.ndarray:
+    """Return shares without a piece, which gets 0; the others keep their proportions, and add up to 1 again.
+
+    Args:
+        shares: of shape (heads, queries, pieces).
+        piece: the one to hide.
+    """
+    left = shares.copy()
+    left[:, :, piece] = 0
+    return left / left.sum(axis=2, keepdims=True)
 
 
 # ---------------------------------------------------------------------------------------------- drawn

@@ -1,7 +1,8 @@
-"""Lesson 16's attention beside the clock: in three kernels, in one, and what moving the table alone takes."""
+"""Lesson 16's attention beside the clock: in three kernels, in one, and in one that writes more into memory."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -15,66 +16,70 @@ if TYPE_CHECKING:
     import pyopencl as cl
 
 HEADS, D = 4, 16
-TWIN, COPY = "one kernel, again", "copy the table twice"
+ONE, TWIN, THREE = "one kernel", "one kernel, again", "three kernels"
+TABLE, MEMORY = "with the table", "with its answer in memory"
 
 
-def find_ways(queue: cl.CommandQueue, source: str, n: int) -> dict[str, Callable[[], None]]:
-    """Return the ways that compute attention right, for HEADS heads of n rows, and a copy of their table's bytes.
+KERNELS = {  # by way; the second and the third differ from the first in one thing
+    ONE: lesson_16.ATTENTION,
+    TABLE: lesson_16.ATTENTION.replace("int causal)", "int causal, __global float *s)").replace(
+        "float next =", "s[(head + i) * n + j] = score;\n        float next ="
+    ),
+    MEMORY: lesson_16.ATTENTION.replace(", answer[D]", "").replace("answer[c]", "out[(head + i) * D + c]"),
+}
+
+
+def find_ways(queue: cl.CommandQueue, n: int) -> dict[str, Callable[[], None]]:
+    """Return the ways that compute attention right, for HEADS heads of n rows.
 
     Args:
         queue: of the lesson's device.
-        source: of the kernel `attention`.
         n: a multiple of 64.
     """
     q, k, v = np.random.default_rng(0).normal(size=(3, HEADS, n, D)).astype(np.float32)
-    three, one, copy, read = _make_launches(queue, source, q, k, v)
+    ways, read = _make_launches(queue, q, k, v)
     expected = lesson_16_faults.compute_attention(q, k, v)
     right = {}
-    for label, launch in {"three kernels": three, "one kernel": one, TWIN: one}.items():
+    for label, launch in ways.items():
         launch()
         if np.allclose(read(), expected, 1e-3, 1e-3):
             right[label] = launch
         else:
             print(f"{label}: WRONG, so it is not timed")
-    print(f"right, beside NumPy in float64: {'; '.join(right)}")
-    return {**right, COPY: copy}
+    print(f"right, beside NumPy in float64: {len(right)} of {len(ways)} ways")
+    return right
 
 
 def _make_launches(
-    queue: cl.CommandQueue, source: str, *given: np.ndarray
-) -> tuple[Callable[[], None], Callable[[], None], Callable[[], None], Callable[[], np.ndarray]]:
-    """Return attention in three kernels and in one, a copy of what the three move of the table, and a reader.
-
-    The reader returns the answers of the last attention, of shape (heads, n, d).
-    """
+    queue: cl.CommandQueue, *given: np.ndarray
+) -> tuple[dict[str, Callable[[], None]], Callable[[], np.ndarray]]:
+    """Return the launches of all ways, and what reads the answers of the last one, of shape (heads, n, d)."""
     import pyopencl as cl
 
     heads, n, d = given[0].shape
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
     q, k, v, out = (cl.Buffer(queue.context, flags, hostbuf=array) for array in (*given, given[0]))
-    s, copied = (cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 4 * heads * n * n) for _ in range(2))
-    attention = cl.Kernel(opencl.build(queue.context, source), "attention")
+    s = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 4 * heads * n * n)
+    kernels = {way: cl.Kernel(opencl.build(queue.context, source), "attention") for way, source in KERNELS.items()}
     program = opencl.build(queue.context, lesson_16.THREE_KERNELS)
     scores, softmax, gather = (cl.Kernel(program, name) for name in ("scores", "softmax", "gather"))
 
-    def launch_one() -> None:
-        attention(queue, (n, heads), (64, 1), q, k, v, out, np.int32(n), np.int32(0))
+    def launch_one(way: str) -> None:
+        table = [s] if way == TABLE else []
+        kernels[way](queue, (n, heads), (64, 1), q, k, v, out, np.int32(n), np.int32(0), *table)
 
     def launch_three() -> None:
         scores(queue, (n, n, heads), (64, 1, 1), q, k, s, np.int32(n))
         softmax(queue, (n, heads), (64, 1), s, np.int32(n))
         gather(queue, (d, n, heads), (d, 4, 1), s, v, out, np.int32(n))
 
-    def copy_twice() -> None:  # reads the table twice and writes it twice, as the three kernels do at least
-        for _ in range(2):
-            cl.enqueue_copy(queue, copied, s)
-
     def read() -> np.ndarray:
         answers = np.empty_like(given[0])
         cl.enqueue_copy(queue, answers, out)
         return answers
 
-    return launch_three, launch_one, copy_twice, read
+    ways = {way: functools.partial(launch_one, way) for way in (ONE, TABLE, MEMORY)}
+    return {THREE: launch_three, ONE: ways[ONE], TWIN: ways[ONE], TABLE: ways[TABLE], MEMORY: ways[MEMORY]}, read
 
 
 def measure_ways(
@@ -94,20 +99,28 @@ def measure_ways(
     return runs
 
 
-def describe_gain(runs: Mapping[str, timing.Measurement], label: str) -> str:
-    """Return how many times as fast a way is as three kernels; "no claim" if chance may explain the gap.
+def describe_gain(runs: Mapping[str, timing.Measurement], slow: str, fast: str) -> str:
+    """Return how many times as fast a way is as another; "no claim" if chance may explain the gap.
 
     Args:
         runs: what `measure_ways` returned; one kernel, which it timed twice, shows what chance does.
-        label: of the way.
+        slow, fast: the labels of two ways.
     """
-    three, run = runs["three kernels"], runs[label]
-    twins = runs["one kernel"], runs[TWIN]
-    return timing.describe_gain(three, run) if timing.is_claimable(three, run, twins) else "no claim"
+    if not {slow, fast, ONE, TWIN} <= runs.keys():
+        return "no claim"
+    is_claimable = timing.is_claimable(runs[slow], runs[fast], (runs[ONE], runs[TWIN]))
+    return timing.describe_gain(runs[slow], runs[fast]) if is_claimable else "no claim"
+
+
+def name_slower(runs: Mapping[str, timing.Measurement]) -> str:
+    """Return which of the two changes makes one kernel slower, "table" or "answer"; "no claim" if chance may decide."""
+    if describe_gain(runs, TABLE, MEMORY) == "no claim":
+        return "no claim"
+    return "table" if runs[TABLE].median > runs[MEMORY].median else "answer"
 
 
 def tabulate_ways(runs: Mapping[str, timing.Measurement], n: int) -> tables.Table:
-    """Return each way's time with its spread and the recorded time, and what one kernel saves beside the copy.
+    """Return each way's time with its spread and the recorded time, and how many times as fast one kernel is.
 
     Args:
         runs: what `measure_ways` returned.
@@ -117,13 +130,10 @@ def tabulate_ways(runs: Mapping[str, timing.Measurement], n: int) -> tables.Tabl
     for label, run in runs.items():
         low, high = map(timing.duration, run.quartiles)
         rows.append((label, timing.duration(run.median), f"{low} to {high}"))
-    three, one, copy = (runs[label] for label in ("three kernels", "one kernel", COPY))
-    gain = describe_gain(runs, "one kernel")
+    device = next(iter(runs.values())).device
+    gains = [f"{label}: {describe_gain(runs, label, ONE)}" for label in (THREE, TABLE, MEMORY)]
     below = [
-        f"{one.device}; {HEADS} heads, n = {n:,}, d = {D}; medians of {timing.ENOUGH} runs in turn.",
-        f"One kernel beside three: {gain}.",
+        f"{device}; {HEADS} heads, n = {n:,}, d = {D}; medians of {timing.ENOUGH} runs in turn.",
+        f"One kernel beside {'; '.join(gains)}.",
     ]
-    if gain != "no claim" and three.median > one.median:
-        saved, moved = timing.duration(three.median - one.median), timing.duration(copy.median)
-        below.append(f"One kernel saves {saved}; to copy the table twice takes {moved}.")
     return records.add_column(tables.Table(rows, ("way", "time", "middle half"), below), "16")

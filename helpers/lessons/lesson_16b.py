@@ -95,9 +95,10 @@ def judge_choose(source: str) -> str:
         wrong = np.flatnonzero(words != expected)
         if len(wrong):
             digit = int(wrong[0])
-            came = "none" if words[digit] < 0 else f"word {words[digit]}"
+            nothing = f"but no new word came (the largest score is {each[digit].max():.0f})"
+            came = nothing if words[digit] < 0 else f"came word {words[digit]}"
             where = f"temperature {temperature:g}, number {chance[digit]:.4f}"
-            raise NotYet(f"{where}: expected word {expected[digit]}, came {came}.{_name_fault(cases, chosen)}")
+            raise NotYet(f"{where}: expected word {expected[digit]}, {came}.{_name_fault(cases, chosen)}")
     kernel_checks.refuse_loops(traced, launch, ROUNDS, ALONE)
     return f"{sum(map(len, chosen))} words at {len(cases)} temperatures, no race seen, on {opencl.name(kernel.device)}"
 
@@ -145,8 +146,15 @@ def find_words(scores: np.ndarray, chance: np.ndarray, temperature: float, missi
         scores: of shape (m, 64).
         chance: a number from 0 up to 1 for each row.
         temperature: above 0.
-        missing: a known mistake, one of CHOICE_FAULTS; -1 stands for a word that is never written.
+        missing: a known mistake, one of CHOICE_FAULTS; -1 stands for a word that is never written, UNKNOWN for one that
+            the last digits of a device decide.
     """
+    largest = scores.max(axis=1).astype(float)
+    shift = np.zeros(len(scores))  # the exponent of the largest power
+    if missing == "the largest score were not subtracted":
+        shift = largest / temperature
+    elif missing == "only the score were divided by the temperature, and not the largest":
+        shift = largest / temperature - largest
     if missing == "the scores were multiplied by the temperature":
         temperature = 1 / temperature
     elif missing == "the temperature were left out":
@@ -160,14 +168,20 @@ def find_words(scores: np.ndarray, chance: np.ndarray, temperature: float, missi
     hit = (below <= point[:, None]) & (point[:, None] < sums)
     if missing == "the last word were never chosen":
         hit[:, -1] = False
-    return np.where(hit.any(axis=1), hit.argmax(axis=1), -1)
+    words = np.where(hit.any(axis=1), hit.argmax(axis=1), -1)
+    words[(shift < -85) | (shift > 84)] = UNKNOWN
+    words[(shift < -104) | (shift > 89)] = -1  # all powers are 0, or a power is infinite, in float32
+    return words
 
 
+UNKNOWN = -2
 CHOICE_FAULTS = (
     "the scores were multiplied by the temperature",
     "the temperature were left out",
     "each sum left out its own word",
     "the last word were never chosen",
+    "the largest score were not subtracted",
+    "only the score were divided by the temperature, and not the largest",
 )
 
 
@@ -176,17 +190,21 @@ def _name_fault(cases: Sequence[tuple[float, np.ndarray, np.ndarray]], chosen: S
     same = []
     for fault in CHOICE_FAULTS:
         found = [find_words(scores, chance, temperature, fault) for temperature, scores, chance in cases]
-        if all(map(np.array_equal, found, chosen)):
+        if all(np.all((a == b) | (a == UNKNOWN)) for a, b in zip(found, chosen, strict=True)):
             same.append(fault)
     return f" It is as if {same[0]}." if len(same) == 1 else ""
 
 
 def _run_choose(kernel: opencl.Kernel, scores: np.ndarray, chance: np.ndarray, temperature: float) -> np.ndarray:
-    """Return the words that the kernel chooses, -1 where it writes none."""
+    """Return the words that the kernel chooses, -1 where it writes none.
+
+    Below temperature 1, a label's word stands there before, as where a digit begins; otherwise -1 does.
+    """
     import pyopencl as cl
 
     print(f"{len(scores)} digits, temperature {temperature:g}", flush=True)
-    held = [scores, chance, np.full(len(scores), -1, np.int32)]
+    before = WORDS + 7 if temperature < 1 else -1
+    held = [scores, chance, np.full(len(scores), before, np.int32)]
     buffers = [canaries.Guarded(kernel.queue, array.reshape(-1), canaries.OUTSIDE, 64) for array in held]
     given = [buffer.inside for buffer in buffers]
     try:
@@ -201,7 +219,8 @@ def _run_choose(kernel: opencl.Kernel, scores: np.ndarray, chance: np.ndarray, t
         for (bits, _), array in zip(read, held[:2], strict=False)
     ):
         raise NotYet("the kernel changes its scores or numbers; it may only write the words.")
-    return read[2][0].view(np.int32).copy()
+    words = read[2][0].view(np.int32)
+    return np.where(words == before, -1, words)
 
 
 # ---------------------------------------------------------------------------------------------- the cache

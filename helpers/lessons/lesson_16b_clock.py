@@ -78,7 +78,7 @@ def describe_gain(runs: Runs, count: int) -> str:
 
 
 def tabulate_last(runs: Runs) -> Table:
-    """Return the times of both ways, the pieces a second, and what the cache gains, by digits side by side.
+    """Return the times of both ways, and what the cache gains, by digits side by side.
 
     Args:
         runs: what `measure_last` returned.
@@ -90,24 +90,17 @@ def tabulate_last(runs: Runs) -> Table:
             continue
         name = way if way == NOTHING else f"{_describe_digits(count)}, {way}"
         low, high = map(timing.duration, run.quartiles)
-        pieces = "" if way == NOTHING else f"{float(f'{count / run.median:.3g}'):,.0f}"
         note = column.notes.get(_find_label(way, count))
         recorded = timing.duration(note.value) if note else MISSING
-        rows.append((name, timing.duration(run.median), f"{low} to {high}", pieces, recorded))
+        rows.append((name, timing.duration(run.median), f"{low} to {high}", recorded))
         if way == CACHED:
             gains.append(f"{_describe_digits(count)}: {describe_gain(runs, count)}")
     rows.sort(key=lambda row: row[0] == NOTHING)
-    counts = sorted({count for _, count in runs})
-    more = [
-        f"{way} {counts[-1] * runs[way, 1].median / runs[way, counts[-1]].median:.2g} times"
-        for way in (RECOMPUTED, CACHED)
-    ]
     below = [
         f"Medians of {timing.ENOUGH} runs in turn, on {runs[CACHED, 1].device}.",
         f"With the cache, {'; '.join(gains)}.",
-        f"Pieces a second from 1 to {counts[-1]} digits: {', '.join(more)}.",
     ]
-    headers = ("way", "time of a place", "middle half", "pieces a second", "recorded time")
+    headers = ("way", "time of a place", "middle half", "recorded time")
     return Table(rows, headers, [*below, *column.below])
 
 

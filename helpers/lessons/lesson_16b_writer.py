@@ -180,6 +180,10 @@ class Writer:
         cl.enqueue_copy(self.queue, scores, self._scores)
         return scores
 
+    def count_cache_bytes(self) -> int:
+        """Return the bytes of the buffers that hold the keys and values of one digit, in all layers."""
+        return sum(buffer.size for layer in self._caches for buffer in layer) // self.digits
+
     def recompute(self, place: int) -> None:
         """Compute the scores of the word after the one at a place, from all rows up to there.
 

@@ -1,7 +1,7 @@
 """The small transformer of lesson 16, which reads a digit in 49 pieces: built by Keras, computed by NumPy.
 
-`compute` leaves the attention to a function, so that a learner's kernel can take its place. The stored weights were
-made by `python -m helpers.training.transformer`, which makes them anew.
+`compute_layers` leaves the attention to a function, so that a learner's kernel can take its place. The stored weights
+were made by `python -m helpers.training.transformer`, which makes them anew.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def train(model: keras.Model, images: np.ndarray, labels: np.ndarray, epochs: in
 
 
 def read_weights(model: keras.Model) -> dict[str, np.ndarray]:
-    """Return the network's weights by name, as `compute` takes them."""
+    """Return the network's weights by name, as `compute_layers` takes them."""
     return {
         f"{layer.name}.{weight.name}": np.asarray(array)
         for layer in model.layers
@@ -146,32 +146,42 @@ def load_weights(path: Path = STORED) -> dict[str, np.ndarray]:
         return {name: kept[name].astype(np.float32) for name in kept.files if name not in ("right", "images")}
 
 
-def compute(weights: Weights, pieces: np.ndarray, attend: Attention) -> np.ndarray:
-    """Return what the network says of pieces, float32 of shape (m, 10), by NumPy; `attend` computes its attention.
-
-    Args:
-        weights: by name.
-        pieces: float32 of shape (m, 49, 16).
-        attend: computes attention for queries, keys and values of shape (m x heads, 49, 16).
-    """
-    x = pieces @ weights["pieces.kernel"] + weights["pieces.bias"]
-    return apply(compute_layers(weights, x, attend).mean(axis=1), weights, "digits")
+def place_pieces(weights: Weights, pieces: np.ndarray) -> np.ndarray:
+    """Return a row of 64 numbers for each piece and its place: what the first layer gets, of shape (m, 49, 64)."""
+    return pieces @ weights["pieces.kernel"] + weights["pieces.bias"]
 
 
-def compute_layers(weights: Weights, x: np.ndarray, attend: Attention) -> np.ndarray:
-    """Return rows of numbers after all layers and the last normalization, of the shape of x, by NumPy.
+def compute_layers(weights: Weights, x: np.ndarray, attend: Attention, count: int = LAYERS) -> np.ndarray:
+    """Return rows of numbers after the first layers, of the shape of x, by NumPy.
 
     Args:
         weights: by name.
         x: rows, float32 of shape (m, 49, 64).
         attend: computes attention for queries, keys and values of shape (m x heads, 49, 16).
+        count: of the layers.
     """
-    for number in range(LAYERS):
-        x = x + _mix(weights, f"layer{number}_", attend(*list_heads(weights, x, number)))
-        normal = _normalize(x, weights, f"layer{number}_between")
-        hidden = np.maximum(apply(normal, weights, f"layer{number}_hidden"), 0)
-        x = x + apply(hidden, weights, f"layer{number}_back")
-    return _normalize(x, weights, "after")
+    for number in range(count):
+        x = _finish_layer(weights, x, number, attend(*list_heads(weights, x, number)))
+    return x
+
+
+def _finish_layer(weights: Weights, x: np.ndarray, number: int, answers: np.ndarray) -> np.ndarray:
+    """Return rows of numbers after a layer, from what it got, x, and what its attention answers, as `score_digits`."""
+    x = x + _mix(weights, f"layer{number}_", answers)
+    hidden = np.maximum(apply(normalize(x, weights, f"layer{number}_between"), weights, f"layer{number}_hidden"), 0)
+    return x + apply(hidden, weights, f"layer{number}_back")
+
+
+def score_digits(weights: Weights, x: np.ndarray, answers: np.ndarray) -> np.ndarray:
+    """Return what the network says of each image, of shape (m, 10), from what its last attention answers.
+
+    Args:
+        weights: by name.
+        x: what the last layer gets, of shape (m, 49, 64).
+        answers: of all heads of this layer, of shape (m x heads, 49, 16).
+    """
+    x = _finish_layer(weights, x, LAYERS - 1, answers)
+    return apply(normalize(x, weights, "after").mean(axis=1), weights, "digits")
 
 
 def list_heads(weights: Weights, x: np.ndarray, number: int) -> list[np.ndarray]:
@@ -182,7 +192,7 @@ def list_heads(weights: Weights, x: np.ndarray, number: int) -> list[np.ndarray]
         x: what the layer gets, of shape (m, 49, 64).
         number: of the layer, from 0.
     """
-    normal = _normalize(x, weights, f"layer{number}_before")
+    normal = normalize(x, weights, f"layer{number}_before")
     heads = []
     for part in ("query", "key", "value"):
         kernel, bias = weights[f"layer{number}_{part}.kernel"], weights[f"layer{number}_{part}.bias"]
@@ -202,7 +212,7 @@ def apply(x: np.ndarray, weights: Weights, layer: str) -> np.ndarray:
     return x @ weights[f"{layer}.kernel"] + weights[f"{layer}.bias"]
 
 
-def _normalize(x: np.ndarray, weights: Weights, layer: str) -> np.ndarray:
+def normalize(x: np.ndarray, weights: Weights, layer: str) -> np.ndarray:
     """Return each row with the mean 0 and the variance 1, then scaled and shifted."""
     normal = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + EPSILON)
     return normal * weights[f"{layer}.gamma"] + weights[f"{layer}.beta"]
