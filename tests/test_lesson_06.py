@@ -128,8 +128,8 @@ def test_gradients_by_hand_are_slopes_of_the_loss_and_a_fault_spares_the_last_la
             before = lesson_06.compute_by_hand(moved, images, labels, on=right["on"][0])["before"]
             losses.append(-np.log(before[np.arange(8), labels]).mean())
         assert np.isclose(right["gradients"][name][place], (losses[0] - losses[1]) / 2e-3, atol=1e-5)
-    runs = {"right": right, "fault": lesson_06.compute_by_hand(weights, images, labels, has_fault=True)}
-    ((_, apart, switched, _, named),) = lesson_06.compare_first_steps(runs, lesson_06.find_wrong).rows
+    wrong = {"fault": lesson_06.compute_by_hand(weights, images, labels, has_fault=True)}
+    ((_, apart, switched, _, named),) = lesson_06.compare_first_steps(right, wrong, lesson_06.find_wrong).rows
     assert (float(apart), switched, named) == (0, 0, "weights 1, biases 1, weights 2, biases 2")
 
 

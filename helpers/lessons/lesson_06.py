@@ -352,29 +352,22 @@ def compute_by_hand(
     return {"before": probabilities, "on": [packed], "gradients": dict(zip(_NAMES, gradients, strict=True))}
 
 
-def compare_first_steps(runs: Mapping[str, Mapping], find: Callable[..., list[str]]) -> Table:
-    """Return a table of how the first step of each run differs from that of the first run.
+def compare_first_steps(right: Mapping, others: Mapping[str, Mapping], find: Callable[..., list[str]]) -> Table:
+    """Return a table of how the first steps of several runs differ from a right one.
 
     Args:
-        runs: by name; for each the predictions ("before"), which ReLUs are "on", and the "gradients".
+        right: its predictions ("before"), which ReLUs are "on", and its "gradients".
+        others: the same for each run, by name.
         find: finds the names of the arrays that differ by more than rounding, such as `find_wrong`.
     """
-    (reference, right), *others = runs.items()
     rows = []
-    for name, run in others:
+    for name, run in others.items():
         switched = count_switched({"": {"on": right["on"][:1]}, name: {"on": run["on"][:1]}})[0]
         wrong = find(right["gradients"], run["gradients"])
         shares = [abs(run["gradients"][k] - array).max() / abs(array).max() for k, array in right["gradients"].items()]
         parts = [f"{abs(run['before'] - right['before']).max():.0e}", switched, f"{max(shares):.1e}"]
         rows.append((name, *parts, ", ".join(wrong) or "none"))
-    head = [
-        f"beside {reference}",
-        "predictions apart",
-        "ReLUs that differ",
-        "gradients apart (share)",
-        "named",
-    ]
-    return Table(rows, head)
+    return Table(rows, ["beside NumPy", "predictions apart", "ReLUs that differ", "gradients apart", "named"])
 
 
 def count_switched(trained: Mapping[str, Mapping]) -> np.ndarray:
