@@ -167,14 +167,16 @@ def _judge_gradients(step: Callable, w: np.ndarray, goal: np.ndarray, rate: floa
     def read(weights: object) -> np.ndarray:
         return np.array(ops.convert_to_numpy(ops.stop_gradient(weights)))
 
-    begin, which = ops.convert_to_tensor(w.copy()), "loss sum((w - goal)**2)"
-    came = begin
-    for start, at in ((begin, "w"), (begin, "the same w once more"), (None, "the result")):
-        start = came if start is None else start
+    begin = came = ops.convert_to_tensor(w.copy())
+    for call in ("a first call", "a second call with the same w", "a call with the result"):
+        start = came if call.endswith("result") else begin
         before = read(start)
         right = 2 * (before - goal)
-        who = f"for the {which} and {at} = {checks.short(before)}, goal = {checks.short(goal)}, the step"
+        point = f"w = {checks.short(before)} and goal = {checks.short(goal)}"
+        who = f"for the loss sum((w - goal)**2), {point} ({call}), the step"
         came = checks.answer(step, loss, start, rate, who=who)
+        if came is None:
+            raise checks.NotYet(f"{who} returned None. {checks.RETURNS}")
         after = checks.answer(read, came, who=f"{who} returned {checks.short(came)}; reading it")
         assert isinstance(after, np.ndarray)
         if not np.array_equal(read(start), before):
@@ -243,7 +245,7 @@ def _keep_largest(array: np.ndarray) -> np.ndarray:
 def check_find_wrong(learner: Callable[..., list[str]]) -> Iterator[str]:
     """Judge exercise 2 of lesson 06: the arrays of gradients that differ by more than rounding."""
     rng = np.random.default_rng()
-    right = {"large": rng.normal(0, 100, (5, 8)), "small": rng.normal(0, 1e-6, 9), "zeros": np.zeros(3)}
+    right = {"large": rng.normal(0, 100, (20, 30)), "small": rng.normal(0, 1e-6, 9), "zeros": np.zeros(3)}
     right["mixed"] = np.array([1e-9, -3, 0, *rng.uniform(-1, 1, 3)])  # almost 0 beside the largest
     near = {name: array + rng.uniform(-0.05, 0.05, array.shape) * abs(array).max() for name, array in right.items()}
     tried = [("differ by 5 % of the largest number at most", near, []), ("are equal", right, [])]
@@ -367,7 +369,9 @@ def compare_first_steps(right: Mapping, others: Mapping[str, Mapping], find: Cal
         shares = [abs(run["gradients"][k] - array).max() / abs(array).max() for k, array in right["gradients"].items()]
         parts = [f"{abs(run['before'] - right['before']).max():.0e}", switched, f"{max(shares):.1e}"]
         rows.append((name, *parts, ", ".join(wrong) or "none"))
-    return Table(rows, ["beside NumPy", "predictions apart", "ReLUs that differ", "gradients apart", "named"])
+    return Table(
+        rows, ["beside NumPy", "predictions apart", "ReLUs that differ", "gradients apart", "find_wrong names"]
+    )
 
 
 def count_switched(trained: Mapping[str, Mapping]) -> np.ndarray:
