@@ -194,7 +194,6 @@ ODD = [
     (letter for letter in "ab"),
     object(),
 ]
-HEAVY = {"lesson_06.check_wrap"}  # it starts processes, which import TensorFlow
 NEEDS_ADAPTER = {"lesson_14", "lesson_14_web"}  # of WebGPU, looked for before the answer is
 
 
@@ -208,7 +207,7 @@ def plain_checks():
             if own and len(inspect.signature(check).parameters) == 1:
                 found[f"{lesson}.{name}"] = check
     assert len(found) > 10
-    return [pytest.param(check, id=name) for name, check in found.items() if name not in HEAVY]
+    return [pytest.param(check, id=name) for name, check in found.items()]
 
 
 def odd_answers(check):

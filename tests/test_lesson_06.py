@@ -2,12 +2,16 @@
 
 import importlib.metadata
 import json
+import re
+import sys
+import types
 
 import numpy as np
 import pytest
 
 from helpers import devices
 from helpers.errors import WorkshopError
+from helpers.judge import checks
 from helpers.lessons import lesson_06, lesson_06b
 from helpers.running import processes
 from helpers.training import plaidml
@@ -19,7 +23,6 @@ from helpers.training import plaidml
 def test_a_backend_that_is_not_installed_is_told_with_its_remedy(monkeypatch, capsys, here):
     monkeypatch.setattr(devices, "is_installed", lambda module: here)
     monkeypatch.setattr(importlib.metadata, "version", lambda module: "2.13.0+cpu")
-    assert lesson_06.is_backend_installed("torch") is here
     assert lesson_06.explain_missing_backend("torch") == (None if here else devices.explain_missing("torch"))
     assert capsys.readouterr().out == ""  # the cell says what it skips
 
@@ -31,35 +34,49 @@ def test_an_old_torch_counts_as_missing(monkeypatch):
     assert lesson_06.explain_missing_backend("jax") is None
 
 
-def wrap(x, border):
-    from keras import ops
+def train_step(loss, w, rate):
+    import jax
 
-    return ops.pad(x, [(0, 0), (border, border)] + [(0, 0)] * (len(x.shape) - 2), mode="wrap")
+    return w - rate * jax.grad(loss)(w)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not devices.is_installed("jax"), reason="needs JAX")
-def test_the_operation_is_judged_on_what_is_here_and_the_rest_is_named(monkeypatch, capsys):
-    monkeypatch.setattr(lesson_06, "is_backend_installed", lambda module: module == "jax")
-    lesson_06.check_wrap(wrap)  # JAX has it, alone
+def test_a_step_is_judged_on_what_is_here_and_the_rest_is_named(monkeypatch, capsys):
+    monkeypatch.setattr(lesson_06, "explain_missing_backend", lambda module: None if module == "jax" else "missing")
+    lesson_06.check_train_step(train_step, np.zeros((10, 784), np.uint8), np.arange(10))
     verdict = " ".join(capsys.readouterr().out.split())
-    assert verdict == "right (JAX; PyTorch: not tried, it is not here; TensorFlow: not tried, it is not here)"
-
-
-@pytest.mark.slow
-def test_an_operation_that_a_backend_lacks_is_no_untouched_exercise(monkeypatch, capsys):
-    backend = "torch" if devices.is_installed("torch") else "tensorflow"
-    monkeypatch.setattr(lesson_06, "is_backend_installed", lambda module: module == backend)
-    lesson_06.check_wrap(wrap)
-    verdict = " ".join(capsys.readouterr().out.split())
-    assert verdict.startswith("not yet: with") and "stopped with" in verdict
+    assert verdict.startswith("right (JAX: loss 2.3026")
+    assert verdict.endswith("PyTorch: not tried, it is not here; TensorFlow: not tried, it is not here)")
 
 
 def test_a_function_whose_source_is_not_there_is_told(capsys):
     names = {}
-    exec("def wrap(x, border):\n    return x", names)  # as %%time does it
-    lesson_06.check_wrap(names["wrap"])
+    exec("def train_step(loss, w, rate):\n    return w", names)  # as %%time does it
+    lesson_06.check_train_step(names["train_step"], np.zeros((1, 784)), np.zeros(1))
     assert capsys.readouterr().out.startswith("not yet: the source of your function cannot be found")
+
+
+@pytest.mark.parametrize(
+    ("step", "why"),
+    [
+        (lambda w, goal, rate: w + rate * 2 * (w - goal), "uphill"),
+        (lambda w, goal, rate: w - rate * ((w - goal) ** 2).sum(), "the loss in place of its gradient"),
+        (lambda w, goal, rate: w, "no step at all"),
+        (lambda w, goal, rate: w.__isub__(rate * 2 * (w - goal)), "changed w in place"),
+        (lambda w, goal, rate: (w - rate * 2 * (w - goal))[:1], "expected (2,)"),
+    ],
+)
+def test_the_idea_behind_a_wrong_gradient_is_named(monkeypatch, step, why):
+    """The backend is NumPy here, and the step knows the goal of the loss, 0."""
+    fake = types.SimpleNamespace(
+        convert_to_tensor=lambda array: array, convert_to_numpy=lambda array: array, stop_gradient=lambda array: array
+    )
+    monkeypatch.setitem(sys.modules, "keras", types.SimpleNamespace(ops=fake))
+    zeros, ones = np.zeros(2, np.float32), np.float32([3, -2])
+    with pytest.raises(checks.NotYet, match=re.escape(why)):
+        lesson_06._judge_gradients(lambda loss, w, rate: step(w, zeros, rate), ones, zeros)
+    lesson_06._judge_gradients(lambda loss, w, rate: w - rate * 2 * w, ones, zeros)
 
 
 def computes_with(programs, process):
@@ -68,7 +85,7 @@ def computes_with(programs, process):
     exec(programs[process], {"os": os})
     import keras
 
-    return keras.backend.backend()
+    return keras.backend.backend(), ""
 
 
 @pytest.mark.slow
@@ -76,13 +93,14 @@ def computes_with(programs, process):
 def test_the_learners_own_file_does_not_choose_the_backend_of_a_program(monkeypatch, tmp_path):
     (tmp_path / "keras.json").write_text('{"backend": "numpy"}')
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    file = "open(os.environ['KERAS_HOME'] + '/keras.json', 'w').write('{\"backend\": \"jax\"}')\n"
     programs = {
         "unknown": 'os.environ["KERAS_BACKEND"] = "plaidml.keras.backend"',
-        "own file": "backend = open(os.environ['KERAS_HOME'] + '/keras.json', 'w').write('{\"backend\": \"jax\"}')",
+        "the variable wins": file.replace("jax", "torch") + 'os.environ["KERAS_BACKEND"] = "jax"',
     }
     outcomes = lesson_06.run_programs(computes_with, programs)
-    assert outcomes["unknown"].startswith("ValueError: Unable to import backend")
-    assert outcomes["own file"] == "jax"
+    assert outcomes["unknown"][0].startswith("ValueError: Unable to import backend")
+    assert outcomes["the variable wins"] == ("jax", "")
 
 
 def test_the_first_relu_that_differs_is_named_with_the_gaps_before_and_after():
@@ -90,10 +108,29 @@ def test_the_first_relu_that_differs_is_named_with_the_gaps_before_and_after():
     on[1, 2:] = [[4, 0], [4, 1]]
     trained = {name: {"on": list(steps)} for name, steps in zip("ab", on, strict=True)}
     assert lesson_06.count_switched(trained).tolist() == [0, 0, 1, 2]
-    words = lesson_06._describe_switch(np.array([1e-7, 0, 2e-7, 3e-5]), np.array([0, 0, 1, 2]), "ReLU")
+    words = lesson_06._describe_switch(np.array([1e-7, 0, 2e-7, 3e-5]), np.array([0, 0, 1, 2]))
     assert words.startswith("Step 3 is the first") and "2e-07 at most" in words and words.endswith("3e-05.")
-    words = lesson_06._describe_switch(np.array([0.0, 1e-7]), np.array([0, 0]), "sign")
-    assert words.startswith("No sign differs in these 2")
+    words = lesson_06._describe_switch(np.array([0.0, 1e-7]), np.array([0, 0]))
+    assert words.startswith("No ReLU differs in these 2")
+
+
+def test_gradients_by_hand_are_slopes_of_the_loss_and_a_fault_spares_the_last_layer():
+    rng = np.random.default_rng(0)
+    weights = [w.astype(np.float64) for w in lesson_06.make_start_weights((784, 16), (16, 16), (16, 10))]
+    images, labels = rng.integers(0, 256, (8, 784), np.uint8), rng.integers(0, 10, 8)
+    right = lesson_06.compute_by_hand(weights, images, labels)
+    for k, name in enumerate(right["gradients"]):
+        place = tuple(rng.integers(0, size) for size in weights[k].shape)
+        losses = []
+        for move in (1e-3, -1e-3):
+            moved = [w.copy() for w in weights]
+            moved[k][place] += move
+            before = lesson_06.compute_by_hand(moved, images, labels, on=right["on"][0])["before"]
+            losses.append(-np.log(before[np.arange(8), labels]).mean())
+        assert np.isclose(right["gradients"][name][place], (losses[0] - losses[1]) / 2e-3, atol=1e-5)
+    wrong = {"fault": lesson_06.compute_by_hand(weights, images, labels, has_fault=True)}
+    ((_, apart, switched, _, named),) = lesson_06.compare_first_steps(right, wrong, lesson_06.find_wrong).rows
+    assert (float(apart), switched, named) == (0, 0, "weights 1, biases 1, weights 2, biases 2")
 
 
 # ----------------------------------------------------------------------------------------------------- second sitting

@@ -257,9 +257,8 @@ def record_providers() -> None:
         device = cpu_name() if provider == "CPUExecutionProvider" else provider
         run = timing.measure(functools.partial(session.run, None, given), device=device, repeats=21)
         records.add_run(run, amount="64 images", label=f"float32 by {provider}, 64 images")
-    for count, runs in names.get("timed", {}).items():
-        for form, run in runs.items():
-            records.add_run(run, amount=f"{count} images", label=f"{form}, {count} images")
+    for form, run in names.get("timed", {}).items():
+        records.add_run(run, amount="64 images", label=f"{form}, 64 images")
 
 
 def record_steps() -> None:
@@ -322,12 +321,6 @@ def record_trainings() -> None:
         gpu_cells.execute_cells("05b")
 
 
-def record_backends() -> None:
-    """Note a step of lesson 06's network on each backend that is here."""
-    with mock.patch.object(gpu_cells.import_data(), "load_mnist", return_value=gpu_cells.find_images()):
-        gpu_cells.execute_cells("06")
-
-
 def record_score() -> None:
     """Note lesson 11's tasks and their mean."""
     gpu_cells.prove_devices()
@@ -365,7 +358,6 @@ PARTS = {  # in the order of their worth
     "Tile": Part(record_tile, 90, "03", OPENCL),
     "fusion": Part(record_fusion, 30, "06b", (*OPENCL, "jax")),
     "trainings": Part(record_trainings, 80, "04", ("keras", "jax"), (("KERAS_BACKEND", "jax"),)),
-    "backends": Part(record_backends, 90, "06", ("keras", "jax"), (LAB,)),
     "score": Part(record_score, 90, "11", (*OPENCL, "pyperf"), (LAB,)),
     "providers": Part(
         record_providers, 60, "10", ("keras", "torch", "onnxruntime", "onnx"), (PREVIEW, ("KERAS_BACKEND", "torch"))

@@ -1,23 +1,23 @@
-"""Serve lesson 06, Switch Keras backends: the checks of its exercises, its figure and its table, its machinery."""
+"""Serve lesson 06, Switch Keras backends: the checks of its exercises, its figure, its machinery."""
 
 from __future__ import annotations
 
+import copy
 import importlib.metadata
 import inspect
 import re
 import tempfile
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from helpers import devices
 from helpers.judge import checks
-from helpers.measure import records
+from helpers.judge.values import is_same
 from helpers.measure.plots import BLUE, ORANGE, figure, show
 from helpers.measure.tables import Table
-from helpers.measure.timing import Measurement, duration
 from helpers.running import processes
 from helpers.training import backends
 
@@ -38,11 +38,6 @@ def explain_missing_backend(module: str) -> str | None:
     return None
 
 
-def is_backend_installed(module: str) -> bool:
-    """Return whether a backend of Keras can be used here."""
-    return explain_missing_backend(module) is None
-
-
 def make_variables(backend: str) -> dict[str, str]:
     """Return the environment variables with which a process starts one backend of Keras, and spares the machine.
 
@@ -52,24 +47,20 @@ def make_variables(backend: str) -> dict[str, str]:
     return {backends.VARIABLE: backend, "OMP_WAIT_POLICY": "passive"}
 
 
-def run_programs(function: Callable[..., object], programs: Mapping[str, str]) -> dict[str, object]:
-    """Return for each program what a function makes of it in a separate process, or its error in a line.
+def run_programs(function: Callable[..., tuple], programs: Mapping[str, str]) -> dict[str, tuple]:
+    """Return for each program what a function makes of it in a separate process, or its error in a line and "".
 
     Neither KERAS_BACKEND nor the learner's own keras.json reaches the processes.
 
     Args:
-        function: gets `programs`, a list, and `process`, the number of its own from 0.
+        function: gets `programs`, a list, and `process`, the number of its own from 0; returns two texts.
         programs: their texts by name.
     """
     with tempfile.TemporaryDirectory() as empty:
         variables, given = {backends.VARIABLE: None, "KERAS_HOME": empty}, {"programs": list(programs.values())}
         run = processes.run(function, len(programs), variables=variables, check=False, arguments=given)
-    return dict(zip(programs, _list_answers(run), strict=True))
-
-
-def _list_answers(run: processes.Run) -> list:
-    """Return what the function returned in each process, or its error in a line."""
-    return [_shorten_error(why) if why else result for why, result in zip(run.failures, run.results, strict=True)]
+    outcomes = zip(programs, run.failures, run.results, strict=True)
+    return {name: (_shorten_error(why), "") if why else result for name, why, result in outcomes}
 
 
 def _shorten_error(error: str) -> str:
@@ -110,7 +101,33 @@ def check_train_step(learner: Callable[..., object], images: np.ndarray, labels:
         images: of shape (n, 784), bytes, to train with.
         labels: of shape (n,).
     """
-    yield from _judge_on_backends(learner, 2, "judge_step", images=images, labels=labels)
+    if not inspect.isfunction(learner) or not learner.__name__.isidentifier():
+        raise checks.NotYet(f"expected a function written with `def`, came {checks.short(learner)}.")
+    try:
+        source = textwrap.dedent(inspect.getsource(learner))
+    except (OSError, TypeError):
+        raise checks.NotYet("the source of your function cannot be found; write it with `def`, in its cell.") from None
+    if source.count("...  # your code") == 2:
+        raise checks.NotDone(f"{learner.__name__} is unchanged.")
+
+    arguments = {"source": source, "name": learner.__name__, "images": images, "labels": labels}
+    for backend in ("jax", "torch", "tensorflow"):  # TensorFlow, which starts slowest, comes last
+        title = backends.BACKENDS[backend]
+        if explain_missing_backend(backend):
+            yield f"{title}: not tried, it is not here"
+            continue
+        variables = make_variables(backend)
+        if backend == "tensorflow":  # on the processor: TensorFlow may list an RTX 50 and then fail on it
+            variables["CUDA_VISIBLE_DEVICES"] = "-1"
+        place = f"{__name__}:judge_step"
+        run = processes.run(place, seconds=_SECONDS, variables=variables, check=False, arguments=arguments)
+        if run.result is None:
+            kind = checks.CannotTell if run.seconds > _SECONDS else checks.NotYet
+            raise kind(f"with {title} {_shorten_error(run.failures[0])}")
+        problem, account = run.result
+        if problem:
+            raise checks.NotYet(f"with {title} {problem}")
+        yield f"{title}: {account}"
 
 
 def judge_step(source: str, name: str, images: np.ndarray, labels: np.ndarray) -> tuple[str, str]:
@@ -122,40 +139,62 @@ def judge_step(source: str, name: str, images: np.ndarray, labels: np.ndarray) -
         images: of shape (n, 784), bytes.
         labels: of shape (n,).
     """
-    from keras import ops
-
     names: dict[str, Callable] = {}
-
-    def read(weights: object) -> np.ndarray:
-        return np.asarray(ops.convert_to_numpy(ops.stop_gradient(weights)))
-
-    def step_thrice(w: np.ndarray, goal: np.ndarray, rate: float) -> list[np.ndarray]:
-        begin, end = ops.convert_to_tensor(w), ops.convert_to_tensor(goal)
-
-        def loss(weights: object) -> object:
-            return ops.sum(ops.square(ops.subtract(weights, end)))
-
-        once = names[name](loss, begin, rate)
-        again = names[name](loss, begin, rate)  # the gradient of the call before must not count
-        return [read(weights) for weights in (once, again, names[name](loss, once, rate))]
-
-    def right(w: np.ndarray, goal: np.ndarray, rate: float) -> list[np.ndarray]:
-        once = w - rate * 2 * (w - goal)
-        return [once, once, once - rate * 2 * (once - goal)]
-
-    def cases(rng: np.random.Generator) -> list[tuple]:
-        drawn = [(*rng.integers(-8, 9, (2, *shape)).astype(np.float32), 0.25) for shape in ((3,), (4, 2))]
-        return [(np.ones(2, np.float32), np.zeros(2, np.float32), 0.25), *drawn]
-
+    rng = np.random.default_rng()
+    points = [(np.ones(2), np.zeros(2)), *(rng.integers(-8, 9, (2, *shape)) for shape in ((3,), (4, 2)))]
     try:
         checks.answer(exec, source, names, who=f"the definition of {name}")
-        step_thrice.__name__ = (
-            f"{name}, called twice and then with its result, for sum((w - goal)**2), (w, goal, rate) = "
-        )
-        checks.judge_function(step_thrice, right, cases)
+        for w, goal in points:
+            _judge_gradients(names[name], w.astype(np.float32), goal.astype(np.float32))
         return "", _train_layer(names[name], images, labels)
     except checks.NotYet as problem:
         return _explain_problem(problem), ""
+
+
+def _judge_gradients(step: Callable, w: np.ndarray, goal: np.ndarray, rate: float = 0.25) -> None:
+    """Compare the gradient that each of three steps followed with the right one: from w, from w again, from the result.
+
+    Raises:
+        NotYet: a gradient is wrong, or the step changed the weights that it got.
+    """
+    from keras import ops
+
+    end = ops.convert_to_tensor(goal)
+
+    def loss(weights: object) -> object:
+        return ops.sum(ops.square(ops.subtract(weights, end)))
+
+    def read(weights: object) -> np.ndarray:
+        return np.array(ops.convert_to_numpy(ops.stop_gradient(weights)))
+
+    begin = came = ops.convert_to_tensor(w.copy())
+    for call in ("a first call", "a second call with the same w", "a call with the result"):
+        start = came if call.endswith("result") else begin
+        before = read(start)
+        right = 2 * (before - goal)
+        point = f"w = {checks.short(before)} and goal = {checks.short(goal)}"
+        who = f"for the loss sum((w - goal)**2), {point} ({call}), the step"
+        came = checks.answer(step, loss, start, rate, who=who)
+        if came is None:
+            raise checks.NotYet(f"{who} returned None. {checks.RETURNS}")
+        after = checks.answer(read, came, who=f"{who} returned {checks.short(came)}; reading it")
+        assert isinstance(after, np.ndarray)
+        if not np.array_equal(read(start), before):
+            raise checks.NotYet(f"{who} changed w in place; return new weights instead.")
+        if after.shape != before.shape:
+            raise checks.NotYet(f"{who} returned the shape {after.shape}; expected {before.shape}.")
+        used = (before - after) / rate
+        if not np.allclose(used, right, atol=1e-4):
+            idea = _name_idea(used, right, float(np.square(before - goal).sum()))
+            found = f"should follow the gradient {checks.short(right)}, and followed {checks.short(used)}"
+            raise checks.NotYet(f"{who} {found}{idea}.")
+
+
+def _name_idea(used: np.ndarray, right: np.ndarray, loss: float) -> str:
+    """Return in words which known mistake gives the gradient that a step followed; empty if none does."""
+    ideas = {"uphill": -right, "the loss in place of its gradient": loss + 0 * right}
+    ideas |= {"no step at all": 0 * right, "the gradient of the call before was added": 2 * right}
+    return next((f": {name}" for name, wrong in ideas.items() if np.allclose(used, wrong, atol=1e-4)), "")
 
 
 def _train_layer(step: Callable, images: np.ndarray, labels: np.ndarray) -> str:
@@ -177,89 +216,6 @@ def _train_layer(step: Callable, images: np.ndarray, labels: np.ndarray) -> str:
     return f"loss {before:.4f}, after {_STEPS} of your steps {after:.4f}"
 
 
-@checks.print_verdict
-def check_wrap(learner: Callable[[object, int], object]) -> Iterator[str]:
-    """Judge exercise 2 of lesson 06: an operation that some backends lack, on each backend that is here."""
-    yield from _judge_on_backends(learner, 1, "judge_wrap")
-
-
-def judge_wrap(source: str, name: str) -> tuple[str, str]:
-    """Return what is wrong with a learner's `wrap` on this process' backend, and an empty text.
-
-    It is called with numbers, and where the backend traces, once more traced.
-
-    Args:
-        source: of the function, which may import and define what it uses.
-        name: of the function in it.
-    """
-    import keras
-
-    names: dict[str, Callable] = {}
-    trace = _find_tracer(keras.backend.backend())
-
-    def refuse() -> str:
-        raise checks.NotYet(f"{name} asks which backend computes; write it from operations that all of them have.")
-
-    keras.backend.backend = keras.config.backend = refuse
-
-    def wrap(x: np.ndarray, border: int, prepare: Callable | None = None) -> np.ndarray | None:
-        def function(tensor: object) -> object:
-            return names[name](tensor, border)
-
-        try:
-            found = (prepare(function) if prepare else function)(keras.ops.convert_to_tensor(x))
-        except NotImplementedError as error:  # of an operation that the backend lacks
-            message = " ".join(re.sub(r"\x1b\[\d*m", "", str(error)).split())  # Keras prints in bold
-            raise checks.NotYet(f"{name} stopped with NotImplementedError: {message[:150]}") from None
-        except Exception as error:
-            if not prepare or isinstance(error, checks.NotYet):
-                raise
-            raise checks.NotYet(
-                f"{name} works with numbers, but stopped with {type(error).__name__} while it was traced. Then x is a "
-                "stand-in that has a shape and a type, and no numbers: use keras.ops, not NumPy."
-            ) from None
-        actual = None if found is None else keras.ops.convert_to_numpy(found)
-        if actual is not None and actual.dtype != x.dtype:
-            raise checks.NotYet(f"{name} of {x.dtype} returned {actual.dtype}; expected the type of x.")
-        return actual
-
-    def traced_wrap(x: np.ndarray, border: int) -> np.ndarray | None:
-        return wrap(x, border, trace)
-
-    traced_wrap.__name__ = f"{name}, traced, of "
-
-    def right(x: np.ndarray, border: int) -> np.ndarray:
-        sides = [(0, 0)] * x.ndim
-        sides[1] = border, border
-        return np.pad(x, sides, mode="wrap")
-
-    def cases(rng: np.random.Generator) -> list[tuple]:
-        sizes = (((1, 4), 2, "f4"), ((2, 5, 3), 1, "i4"), ((3, 6), 0, "f4"), ((2, 3), 3, "?"), ((2, 4, 3, 2), 3, "f4"))
-        return [(rng.integers(0, 99, shape).astype(kind), border) for shape, border, kind in sizes]
-
-    try:
-        checks.answer(exec, source, names, who=f"the definition of {name}")
-        checks.judge_function(wrap, right, cases)
-        if trace:
-            checks.judge_function(traced_wrap, right, lambda rng: cases(rng)[1:2])
-    except checks.NotYet as problem:
-        return _explain_problem(problem), ""
-    return "", ""
-
-
-def _find_tracer(backend: str) -> Callable[[Callable], Callable] | None:
-    """Return what makes a backend trace a function; None for PyTorch, which is eager."""
-    if backend == "jax":
-        import jax
-
-        return jax.jit
-    if backend == "tensorflow":
-        import tensorflow as tf
-
-        return tf.function
-    return None
-
-
 def _explain_problem(problem: checks.NotYet) -> str:
     """Return a problem in words, with a remedy where a name or PyTorch's gradient is missing."""
     if "NameError" in str(problem):
@@ -270,45 +226,77 @@ def _explain_problem(problem: checks.NotYet) -> str:
     return str(problem)
 
 
-def _judge_on_backends(learner: object, gaps: int, judge: str, **given: object) -> Iterator[str]:
-    """Judge the source of a function in a process for each backend that is here; yield what each of them found.
+_CHANGES: dict[str, Callable[[np.ndarray], np.ndarray]] = {  # that no rounding makes, by their names
+    "has the opposite sign": lambda array: -array,
+    "is all zeros": lambda array: 0 * array,
+    "is twice as large": lambda array: 2 * array,
+    "is lower by a third of its largest number at one place": lambda array: array - _keep_largest(array) / 3,
+    "is higher by a third of its largest number everywhere": lambda array: array + abs(array).max() / 3,
+    "has its numbers in another order": lambda array: array[::-1],
+}
 
-    Args:
-        learner: a function written with `def`.
-        gaps: lines of its starter that end in "...  # your code".
-        judge: the name of a function of this module, which returns what is wrong (empty if nothing is) and an account.
-        given: its arguments besides `source` and `name`.
+
+def _keep_largest(array: np.ndarray) -> np.ndarray:
+    """Return the array with zeros in place of all but its number farthest from 0, which is positive."""
+    return np.where(abs(array) == abs(array).max(), abs(array), 0)
+
+
+@checks.print_verdict
+def check_find_wrong(learner: Callable[..., list[str]]) -> Iterator[str]:
+    """Judge exercise 2 of lesson 06: the arrays of gradients that differ by more than rounding."""
+    rng = np.random.default_rng()
+    right = {"large": rng.normal(0, 100, (20, 30)), "small": rng.normal(0, 1e-6, 9), "zeros": np.zeros(3)}
+    right["mixed"] = np.array([1e-9, -3, 0, *rng.uniform(-1, 1, 3)])  # almost 0 beside the largest
+    near = {name: array + rng.uniform(-0.05, 0.05, array.shape) * abs(array).max() for name, array in right.items()}
+    tried = [("differ by 5 % of the largest number at most", near, []), ("are equal", right, [])]
+    tried += [("has numbers near 0 in place of zeros", right | {"zeros": np.array([0, -1e-9, 0])}, ["zeros"])]
+    for words, change in _CHANGES.items():
+        for names in (["large"], ["small"], ["mixed"], ["large", "small", "mixed"]):
+            tried.append((words, near | {name: change(right[name]) for name in names}, names))
+    for words, other, expected in tried:
+        where = f"where {' and '.join(map(repr, expected)) or 'all arrays'} {words}, find_wrong"
+        given = copy.deepcopy((right, other))
+        came = checks.answer(learner, *given, who=where)
+        if came is None:
+            raise checks.NotDone(f"find_wrong returned None. ({checks.RETURNS})")
+        if not isinstance(came, list | tuple) or list(map(str, came)) != expected:
+            raise checks.NotYet(f"{where} returned {checks.short(came)}; expected {expected}.")
+        if not all(
+            is_same(list(new.values()), list(old.values())) for new, old in zip(given, (right, other), strict=True)
+        ):
+            raise checks.NotYet(f"{where} changed what it got; work on a copy.")
+    yield checks.keep_right("find_wrong", learner, f"{len(tried)} cases")
+
+
+def find_wrong(right: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> list[str]:
+    """Return the names of arrays that differ somewhere by more than a tenth of the right one's largest number.
+
+    Exercise 2 of lesson 06 writes this function.
     """
-    if not inspect.isfunction(learner) or not learner.__name__.isidentifier():
-        raise checks.NotYet(f"expected a function written with `def`, came {checks.short(learner)}.")
-    try:
-        source = textwrap.dedent(inspect.getsource(learner))
-    except (OSError, TypeError):
-        raise checks.NotYet("the source of your function cannot be found; write it with `def`, in its cell.") from None
-    if source.count("...  # your code") == gaps:
-        raise checks.NotDone(f"{learner.__name__} is unchanged.")
-
-    arguments = {"source": source, "name": learner.__name__, **given}
-    for backend in ("jax", "torch", "tensorflow"):  # TensorFlow, which starts slowest, comes last
-        title = backends.BACKENDS[backend]
-        if not is_backend_installed(backend):
-            yield f"{title}: not tried, it is not here"
-            continue
-        variables = make_variables(backend)
-        if backend == "tensorflow":  # on the processor: TensorFlow may list an RTX 50 and then fail on it
-            variables["CUDA_VISIBLE_DEVICES"] = "-1"
-        place = f"{__name__}:{judge}"
-        run = processes.run(place, seconds=_SECONDS, variables=variables, check=False, arguments=arguments)
-        if run.result is None:
-            kind = checks.CannotTell if run.seconds > _SECONDS else checks.NotYet
-            raise kind(f"with {title} {_list_answers(run)[0]}")
-        problem, account = run.result
-        if problem:
-            raise checks.NotYet(f"with {title} {problem}")
-        yield f"{title}: {account}" if account else title
+    return [name for name, array in right.items() if abs(array - other[name]).max() > abs(array).max() / 10]
 
 
-# ---------------------------------------------------------------------- its figure and its table
+# ---------------------------------------------------------------------- one network, several backends
+
+_NAMES = [f"{part} {layer}" for layer in (1, 2, 3) for part in ("weights", "biases")]
+
+
+def build_watched_mlp() -> tuple[keras.Model, Callable[[np.ndarray], np.ndarray]]:
+    """Return lesson 04's network without dropout, and a function that finds which of its ReLUs are on for a batch.
+
+    The function returns packed bits: first those of the first hidden layer, image by image, then those of the second.
+    """
+    import keras
+
+    from helpers.training import models
+
+    model = models.build_mlp(dropout=0)
+    hidden = keras.Model(model.inputs, [model.layers[1].output, model.layers[3].output])
+
+    def find_on(images: np.ndarray) -> np.ndarray:
+        return np.concatenate([np.packbits(np.asarray(sums) > 0) for sums in hidden.predict_on_batch(images)])
+
+    return model, find_on
 
 
 def name_device() -> str:
@@ -318,31 +306,76 @@ def name_device() -> str:
     return str(devices.find_default_device(keras.backend.backend()))
 
 
-def build_watched_mlp(activation: str) -> tuple[keras.Model, Callable[[np.ndarray], np.ndarray]]:
-    """Return lesson 04's network without dropout, and a function that tells which hidden units are above 0 for a batch.
+def name_gradients(before: Sequence[np.ndarray], after: Sequence[np.ndarray], rate: float) -> dict[str, np.ndarray]:
+    """Return by name the gradients that a step of SGD followed, from the weights before and after it."""
+    return {name: (old - new) / rate for name, old, new in zip(_NAMES, before, after, strict=True)}
 
-    The function returns packed bits: first those of the first hidden layer, image by image, then those of the second.
+
+def compute_by_hand(
+    weights: Sequence[np.ndarray],
+    images: np.ndarray,
+    labels: np.ndarray,
+    change: Callable[[np.ndarray], np.ndarray] = np.asarray,
+    on: np.ndarray | None = None,
+    has_fault: bool = False,
+) -> dict[str, Any]:
+    """Return the first step of the lesson's training in NumPy, as lesson 04 computes it by hand.
 
     Args:
-        activation: of the hidden layers, such as "relu", which is then on, or "tanh", which has the sign of its sum.
+        weights: three kernels and biases in turn, float32.
+        images: of shape (n, 784), bytes.
+        labels: of shape (n,).
+        change: rounds both factors of each product.
+        on: which ReLUs are on, as packed bits; None lets the sums decide.
+        has_fault: the error goes back through every ReLU, on or off.
+
+    Returns:
+        "before" (the predictions), "on" with one entry, and "gradients", as the lesson's `train` finds them.
     """
-    import keras
 
-    from helpers.training import models
+    def multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return change(np.ascontiguousarray(a)) @ change(np.ascontiguousarray(b))
 
-    model = models.build_mlp(dropout=0)
-    first, second = model.layers[1], model.layers[3]
-    first.activation = second.activation = keras.activations.get(activation)
-    hidden = keras.Model(model.inputs, [first.output, second.output])
+    given = None if on is None else np.unpackbits(on).reshape(2, len(images), -1)
+    inputs, masks, gradients = [images.astype(np.float32) / 255], [], list(weights)
+    for layer in (0, 1):
+        sums = multiply(inputs[-1], weights[2 * layer]) + weights[2 * layer + 1]
+        masks.append(sums > 0 if given is None else given[layer].astype(bool))
+        inputs.append(np.where(masks[-1], sums, np.float32(0)))
+    e = np.exp(multiply(inputs[2], weights[4]) + weights[5])
+    probabilities = e / e.sum(axis=1, keepdims=True)
+    error = (probabilities - np.eye(10, dtype=np.float32)[labels]) / np.float32(len(images))
+    for layer in (2, 1, 0):
+        gradients[2 * layer : 2 * layer + 2] = multiply(inputs[layer].T, error), error.sum(axis=0)
+        if layer:
+            error = multiply(error, weights[2 * layer].T)
+            error = error if has_fault else np.where(masks[layer - 1], error, np.float32(0))
+    packed = np.concatenate([np.packbits(mask) for mask in masks])
+    return {"before": probabilities, "on": [packed], "gradients": dict(zip(_NAMES, gradients, strict=True))}
 
-    def find_on(images: np.ndarray) -> np.ndarray:
-        return np.concatenate([np.packbits(np.asarray(sums) > 0) for sums in hidden.predict_on_batch(images)])
 
-    return model, find_on
+def compare_first_steps(right: Mapping, others: Mapping[str, Mapping], find: Callable[..., list[str]]) -> Table:
+    """Return a table of how the first steps of several runs differ from a right one.
+
+    Args:
+        right: its predictions ("before"), which ReLUs are "on", and its "gradients".
+        others: the same for each run, by name.
+        find: finds the names of the arrays that differ by more than rounding, such as `find_wrong`.
+    """
+    rows = []
+    for name, run in others.items():
+        switched = count_switched({"": {"on": right["on"][:1]}, name: {"on": run["on"][:1]}})[0]
+        wrong = find(right["gradients"], run["gradients"])
+        shares = [abs(run["gradients"][k] - array).max() / abs(array).max() for k, array in right["gradients"].items()]
+        parts = [f"{abs(run['before'] - right['before']).max():.0e}", switched, f"{max(shares):.1e}"]
+        rows.append((name, *parts, ", ".join(wrong) or "none"))
+    return Table(
+        rows, ["beside NumPy", "predictions apart", "ReLUs that differ", "gradients apart", "find_wrong names"]
+    )
 
 
 def count_switched(trained: Mapping[str, Mapping]) -> np.ndarray:
-    """Return for each step how many hidden units are above 0 in one of the training runs and not in another.
+    """Return for each step how many ReLUs are on in one of the training runs and off in another.
 
     Args:
         trained: for each backend what the lesson's `train` found; "on" has an array of packed bits for each step.
@@ -351,17 +384,15 @@ def count_switched(trained: Mapping[str, Mapping]) -> np.ndarray:
     return (bits.min(axis=0) != bits.max(axis=0)).sum(axis=1)
 
 
-def draw_growth(trained: Mapping[str, Mapping], activation: str, title: str) -> None:
+def draw_growth(trained: Mapping[str, Mapping], title: str) -> None:
     """Draw how far the losses of several training runs are apart, and how many ReLUs differ, against the step.
 
     Print the first step at which one differs, and the largest gap until then and in the ten steps after it.
 
     Args:
         trained: for each backend what the lesson's `train` found; "losses" and "on" have one entry a step.
-        activation: of the hidden layers; if it is not "relu", signs differ in place of ReLUs.
         title: the message of the figure, with the dataset.
     """
-    unit = "ReLU" if activation == "relu" else "sign"
     losses, switched = np.array([run["losses"] for run in trained.values()]), count_switched(trained)
     apart, steps = np.ptp(losses, axis=0), np.arange(1, losses.shape[1] + 1)
     with figure(7.5, 4.2, title, nrows=2, sharex=True) as (drawn, (above, below)):
@@ -370,47 +401,22 @@ def draw_growth(trained: Mapping[str, Mapping], activation: str, title: str) -> 
         above.legend()
         above.set(ylabel="losses apart by", yscale="log")
         below.bar(steps, switched, color=BLUE, width=1)
-        below.set(xlabel="training step", ylabel=f"{unit}s that differ")
+        below.set(xlabel="training step", ylabel="ReLUs that differ")
         below.yaxis.get_major_locator().set_params(integer=True)
         if switched.any():
             above.axvline(steps[switched > 0][0], color="black", lw=1, ls="--")
-    words = (
-        f"first apart by {apart[0]:.1g}, at most by {apart.max():.1g}; {unit}s that differ at the end: {switched[-1]}"
-    )
+    words = f"first apart by {apart[0]:.1g}, at most by {apart.max():.1g}; ReLUs that differ at the end: {switched[-1]}"
     show(drawn, f"{title}. Against the training step: {words}.")
-    print(_describe_switch(apart, switched, unit))
+    print(_describe_switch(apart, switched))
 
 
-def _describe_switch(apart: np.ndarray, switched: np.ndarray, unit: str) -> str:
-    """Return in words when the first ReLU or sign differed, and how far the losses were apart before and after."""
+def _describe_switch(apart: np.ndarray, switched: np.ndarray) -> str:
+    """Return in words when the first ReLU differed, and how far the losses were apart before and after."""
     if not switched.any():
-        return f"No {unit} differs in these {len(apart)} steps; the losses are apart by {apart.max():.1g} at most."
+        return f"No ReLU differs in these {len(apart)} steps; the losses are apart by {apart.max():.1g} at most."
     first = int(np.argmax(switched > 0))  # its gradient acts on the loss of the next step
     until, after = apart[: first + 1].max(), apart[first + 1 : first + 11].max(initial=0)
     return (
-        f"Step {first + 1} is the first at which a {unit} differs ({switched[first]} of them). "
+        f"Step {first + 1} is the first at which a ReLU differs ({switched[first]} of them). "
         f"Losses apart until then: {until:.1g} at most; in the ten steps after it: {after:.1g}."
     )
-
-
-# From the lesson's stored outputs of 27 November 2026, on a quiet machine; shown where the backend is not here.
-_RECORDED = {"PyTorch": ["2 cores of an Intel Xeon, recorded", 201, "21 ms", "6.24 ms (6.12 ms to 6.44 ms)"]}
-
-
-def make_times_table(trained: Mapping[str, Mapping]) -> Table:
-    """Return a table of how often Python ran the loss, and how long the first step took and the later ones.
-
-    Args:
-        trained: for each backend what the lesson's `train` found.
-    """
-    rows = []
-    for name, run in trained.items():
-        first, *later = run["seconds"]
-        timed = Measurement(name, run["device"], tuple(later))
-        records.add_run(timed, amount="a step of 128 images", lesson="06")
-        low, high = map(duration, timed.quartiles)
-        rows.append([name, run["device"], run["calls"], duration(first), f"{duration(timed.median)} ({low} to {high})"])
-    rows += [[name, *cells] for name, cells in _RECORDED.items() if name not in trained]
-    table = Table(rows, ["", "on", "Python ran the loss", "first step", "later (middle half)"])
-    recorded = records.find_column("06", [name for name, *_ in rows])
-    return records.add_column(table, "06") if recorded.notes else table
