@@ -8,7 +8,7 @@ from helpers.devices import opencl
 from helpers.judge import checks, opencl_recorder
 from helpers.lessons import lesson_02, lesson_02_clock, lesson_02_tiles
 from helpers.lessons.lesson_02 import MULTIPLY
-from helpers.measure import published, records
+from helpers.measure import published, records, timing
 
 
 @pytest.fixture(scope="module")
@@ -171,38 +171,6 @@ def test_a_race_over_a_wrong_place_names_no_barrier():
     assert "wait is missing" not in str(refused.value)
 
 
-ONE_FOR_ALL = """
-__kernel void multiply(__global const float *a, __global const float *b, __global float *c, int m, int n, int k) {
-    if (CONDITION) return;
-    for (int row = FIRST; row < LAST; row++)
-        for (int column = 0; column < n; column++) {
-            float sum = 0;
-            for (int i = 0; i < k; i++) sum += a[row * k + i] * b[i * n + column];
-            c[row * n + column] = sum;
-        }
-}
-"""
-
-
-@pytest.mark.parametrize(
-    ("condition", "first", "last"),
-    [
-        ("get_global_id(0) || get_global_id(1)", "0", "m"),  # work-item 0 does all
-        ("get_global_id(0)", "get_global_id(1)", "get_global_id(1) + 1"),  # one work-item a row
-    ],
-)
-def test_work_items_that_do_the_work_of_others_are_refused(condition, first, last):
-    source = ONE_FOR_ALL.replace("CONDITION", condition).replace("FIRST", first).replace("LAST", last)
-    with pytest.raises(checks.NotYet, match="compute its own"):
-        lesson_02.judge_multiply(source)
-
-
-def test_a_sum_kept_in_global_memory_is_refused():
-    source = MULTIPLY.replace("sum += ", "c[row * n + column] += ").replace("c[row * n + column] = sum;", "")
-    with pytest.raises(checks.NotYet, match="one store"):
-        lesson_02.judge_multiply(source.replace("float sum = 0", "c[row * n + column] = 0"))
-
-
 LEADER_ADDS = (
     "for (int i = 0; i < T; i++) {\n            sum += a_tile[y][i] * b_tile[i][x];\n        }",
     "for (int e = 0; x == 0 && y == 0 && e < T * T; e++)\n"
@@ -231,6 +199,41 @@ def test_tiles_are_tried_in_other_sizes_than_the_learners():
         lesson_02.judge_tiled(source.replace("start += T", "start += 16"))
     with pytest.raises(checks.NotYet, match="#define T 16"):
         lesson_02.judge_tiled(source.replace("#define T 16", "enum { T = 16 };"))
+
+
+TRANSPOSED_A, TRANSPOSED_B = ("a[row * k + i]", "a[i * m + row]"), ("b[i * n + column]", "b[column * k + i]")
+
+
+@pytest.mark.parametrize(
+    ("pair", "named"),
+    [
+        (TRANSPOSED_A, "A's columns, not its rows"),
+        (TRANSPOSED_B, "B's columns, not its rows"),
+        (("c[row * n + column]", "c[column * m + row]"), "C's columns, not its rows"),
+        (("sum +=", "sum ="), "only the last product"),
+        (("] * b[", "] + b["), None),
+    ],
+)
+def test_a_known_mistake_in_the_product_is_named(pair, named):
+    assert pair[0] in MULTIPLY
+    with pytest.raises(checks.NotYet, match=r"expected .* came") as refused:
+        lesson_02.judge_multiply(MULTIPLY.replace(*pair))
+    assert named in str(refused.value) if named else "as if" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("        int in_a", "        sum = 0;\n        int in_a", "anew in each round"),
+        ("a_tile[y][i]", "a_tile[i][y]", "of A's tile were swapped"),
+        ("b_tile[i][x]", "b_tile[x][i]", "of B's tile were swapped"),
+    ],
+)
+def test_a_known_mistake_in_the_tiles_is_named(old, new, named):
+    source = lesson_02.write_tiled(16)
+    assert old in source
+    with pytest.raises(checks.NotYet, match=named):
+        lesson_02.judge_tiled(source.replace(old, new))
 
 
 def swap_ids(source):
@@ -289,3 +292,19 @@ def test_a_tile_without_loads_touches_only_c(bench):
     recorded = opencl_recorder.record(kernel, (8, 8), (4, 4), [*np.zeros((3, 64), np.float32), *[np.int32(8)] * 3])
     assert lesson_02_tiles.count_reads(recorded) == (0, 0, 1_024)
     assert lesson_02_clock.choose_tile(bench.queue.context) in (1, 4, 8, 16)
+
+
+LABELS = "naive", "tiled", "no loads", "no tiles", "tiled, once more"
+
+
+@pytest.mark.parametrize(("twin", "claims"), [(1.01, True), (1.5, False)])
+def test_what_is_left_is_claimed_only_beside_a_twin_that_agrees(bench, monkeypatch, capsys, twin, claims):
+    medians = zip(LABELS, (3.0, 1.0, 0.6, 0.5, twin), strict=True)
+    runs = {
+        label: timing.Measurement(label, "a device", tuple(median * (1 + n / 100) for n in range(-4, 5)))
+        for label, median in medians
+    }
+    monkeypatch.setattr(bench, "runs", runs)
+    lesson_02_clock.compare_with_controls(None, bench, *LABELS)
+    here = capsys.readouterr().out.partition("on a GPU")[0]
+    assert [word in here for word in ("3 times as fast", "60 %", "50 %", "no claim")] == [claims] * 3 + [not claims]

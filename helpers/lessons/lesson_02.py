@@ -164,7 +164,7 @@ def judge_tiled(source: str) -> str:
         try:
             # What a kernel touches follows from T in the same way for every T: with 4 there are two rounds to see.
             traced = _judge_tiles(kernel, grid, tile) if tile == 4 else None
-            tried = judge_product(kernel, grid, traced)
+            tried = judge_product(kernel, grid, traced, tile)
             if traced:
                 turns = -(-SMALL[2] // tile)
                 why = f"in each of {turns} rounds one load into either tile, and a store at the end. Use the tiles."
@@ -223,13 +223,14 @@ def judge_trace(kernel: opencl.Kernel, grid: Grid) -> Trace:
     return traced
 
 
-def judge_product(kernel: opencl.Kernel, grid: Grid, traced: Trace | None) -> str:
+def judge_product(kernel: opencl.Kernel, grid: Grid, traced: Trace | None, tile: int = 1) -> str:
     """Judge every element of C for all SIZES, twice on a C that held different things before; return what was tried.
 
     Args:
         kernel: the learner's kernel.
         grid: how it is launched.
         traced: the record of a small launch, for what it could not follow; None if there is none.
+        tile: rows and columns of its tiles.
     """
     rng = kernel_checks.make_generator()
     for m, n, k in SIZES:
@@ -251,7 +252,7 @@ def judge_product(kernel: opencl.Kernel, grid: Grid, traced: Trace | None) -> st
         why = " It depends on what C held before, or a variable was never set." if chance else ""
         if np.isinf(expected[row, column]):
             why = " Infinity times 0 is no number: write 0 into both tiles in place of what doesn't exist."
-        raise NotYet(f"{where}, came {actual:g}.{why}")
+        raise NotYet(f"{where}, came {actual:g}.{why or lesson_02_tiles.name_product(a, b, first, tile)}")
     unseen = "".join(f", not followed: {access}" for access in traced.unseen) if traced else ""
     return f"{len(SIZES)} sizes{unseen}"
 
