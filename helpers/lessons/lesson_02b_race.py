@@ -174,7 +174,8 @@ def draw_candidates(bench: MatmulBenchmark, searched: Mapping[Any, Measurement],
     """
     work, ranked = 2e-9 * bench.size**3, sorted(searched, key=lambda each: searched[each].median)[:most]
     speeds = {str(each): _find_speeds(searched[each], work) for each in ranked}
-    title = f"The search: the fastest {len(ranked)} of {len(searched)} candidates on {bench.device}"
+    shown = f"{len(ranked)} of {len(searched)}" if len(ranked) < len(searched) else "all"
+    title = f"The search, fastest first ({shown}): {bench.device}"
     show(*draw_speeds(speeds, title, f"GFLOP/s, {bench.size:,} x {bench.size:,}"))
 
 
