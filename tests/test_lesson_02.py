@@ -297,14 +297,17 @@ def test_a_tile_without_loads_touches_only_c(bench):
 LABELS = "naive", "tiled", "no loads", "no tiles", "tiled, once more"
 
 
-@pytest.mark.parametrize(("twin", "claims"), [(1.01, True), (1.5, False)])
-def test_what_is_left_is_claimed_only_beside_a_twin_that_agrees(bench, monkeypatch, capsys, twin, claims):
+@pytest.mark.parametrize(("twin", "others", "claims"), [(1.01, 0.1, True), (1.5, 0.1, False), (1.01, 0.9, False)])
+def test_what_is_left_is_claimed_only_on_quiet_cores_beside_a_twin_that_agrees(
+    bench, monkeypatch, capsys, twin, others, claims
+):
     medians = zip(LABELS, (3.0, 1.0, 0.6, 0.5, twin), strict=True)
     runs = {
         label: timing.Measurement(label, "a device", tuple(median * (1 + n / 100) for n in range(-4, 5)))
         for label, median in medians
     }
     monkeypatch.setattr(bench, "runs", runs)
+    monkeypatch.setattr(bench, "others", others)
     lesson_02_clock.compare_with_controls(None, bench, *LABELS)
     here = capsys.readouterr().out.partition("on a GPU")[0]
     assert [word in here for word in ("3 times as fast", "60 %", "50 %", "no claim")] == [claims] * 3 + [not claims]

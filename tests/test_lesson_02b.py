@@ -86,9 +86,10 @@ def test_the_search_says_how_the_winner_did_again():
     assert "2.0 % faster" in lesson_02b_race.describe_search(seconds, "a", 0.98)
 
 
-def time_finals(monkeypatch, bench, **seconds):
+def time_finals(monkeypatch, bench, busy=1.0, **seconds):
     timed = {name: time_as(name, *run_thirteen_times(each)) for name, each in seconds.items()}
     monkeypatch.setattr(lesson_02b_race.timing, "measure_interleaved", lambda *_, **__: dict(timed))
+    monkeypatch.setattr(lesson_02, "BUSY", busy)
     launches = dict.fromkeys((name for name in seconds if name != "twin"), launch_of(bench))
     return lesson_02b_race.run_finals(bench, launches, 13)
 
@@ -97,6 +98,8 @@ def test_the_finals_name_those_that_tie_with_the_fastest(bench, monkeypatch, cap
     leaders = time_finals(monkeypatch, bench, a=1.0, b=0.85, c=0.9, d=1.5, twin=1.05)
     assert leaders == ["b", "c"] and "of 4: b" in capsys.readouterr().out
     assert time_finals(monkeypatch, bench, a=1.0, b=0.8, c=0.9, twin=1.0) == ["b"]
+    assert time_finals(monkeypatch, bench, busy=-1.0, a=1.0, b=0.5, twin=1.0) == ["b", "a"]
+    assert "No claim" in capsys.readouterr().out
     # the same kernel differs clearly from itself
     assert time_finals(monkeypatch, bench, a=1.0, b=0.8, c=0.9, twin=1.2) == ["b", "c", "a"]
 
@@ -145,6 +148,7 @@ def race_with(bench, monkeypatch, **runs):
     names = {"mine": "mine", "twin": "mine, once more", "numpy": "NumPy", "clblast": "CLBlast"}
     names["alone"] = lesson_02b_race.ALONE
     monkeypatch.setattr(bench, "runs", {names[name]: time_as(names[name], *each) for name, each in runs.items()})
+    monkeypatch.setattr(bench, "others", 0.0)
 
 
 def test_no_gain_is_claimed_that_the_kernel_shows_beside_itself(bench, monkeypatch, capsys):

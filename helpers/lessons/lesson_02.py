@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from helpers.devices import opencl
 from helpers.devices.host import cpu_name
+from helpers.errors import wrap
 from helpers.judge import checks, kernel_checks
 from helpers.judge.checks import NotDone, NotYet
 from helpers.judge.trace import Trace
@@ -271,6 +273,7 @@ def _run(kernel: opencl.Kernel, a: np.ndarray, b: np.ndarray, grid: Grid, fill: 
 
 # Enough work-items for each compute unit, by whether it is a GPU: a unit of a GPU has up to 128 lanes, 16 for each.
 ITEMS_PER_UNIT = {True: 16 * 128, False: 256}
+BUSY = 0.2  # of the cores, used by other programs: a kernel that is interrupted loses more than a shorter one
 AWKWARD = ((1, 1, 1), (17, 17, 17), (5, 40, 33), (250, 250, 250))  # rows, columns, inner size
 
 
@@ -370,6 +373,7 @@ class MatmulBenchmark:
         self.a, self.b = self.random.standard_normal((2, size, size), dtype=np.float32)
         self.buffers = [self._upload(array) for array in (self.a, self.b, np.zeros_like(self.a))]
         self.runs: dict[str, timing.Measurement] = {}  # by label
+        self.others = 0.0  # what share of the cores other programs used in the last measurement, if on a CPU
 
     def _upload(self, array: np.ndarray) -> cl.Buffer:
         import pyopencl as cl
@@ -398,9 +402,27 @@ class MatmulBenchmark:
         # Runs in turn with others are worth more than later ones alone, which lesson 02b makes of its best step.
         noted = [label for label in launches if len(launches) > 1 or label not in self.runs]
         time.sleep(timing.SETTLE)  # NumPy multiplied before
-        self.runs |= timing.measure_interleaved(jobs, self.device, repeats, on=self.queue)
+        self.runs |= self.time_in_turn(jobs, self.device, repeats)
         for label in noted:
             self._note(label)
+
+    def time_in_turn(
+        self, ways: Mapping[Any, Callable[[], object]], device: str | Mapping[Any, str], repeats: int, rest: float = 0.0
+    ) -> dict[Any, timing.Measurement]:
+        """Time ways as `timing.measure_interleaved` does, and note in `others` how busy the cores were meanwhile."""
+        is_cpu = opencl.kind(self.queue.device) == "cpu"  # where a GPU is recorded, psutil may be missing
+        with timing.Load() if is_cpu else contextlib.nullcontext() as load:
+            runs = timing.measure_interleaved(
+                ways, device, repeats, on=self.queue, rest=rest, wake=rest > 0 and not is_cpu
+            )
+        self.others = load.others if load else 0.0
+        return runs
+
+    def describe_load(self) -> str:
+        """Return in words that the last measurement allows no claim, because the cores were busy; otherwise ""."""
+        text = f"No claim: other programs used {self.others:.0%} of the cores meanwhile, and a kernel that is "
+        text += "interrupted loses more than a shorter one. Measure again when they have ended."
+        return wrap(text) if self.others > BUSY else ""
 
     def _note(self, label: str) -> None:
         amount = f"{self.size:,} x {self.size:,}"

@@ -151,14 +151,18 @@ def run_finals(bench: MatmulBenchmark, launches: Mapping[Any, Launch], repeats: 
 
     size, first = bench.size, next(iter(launches))
     ways = {each: functools.partial(launch, *bench.buffers, size, size, size) for each, launch in launches.items()}
-    timed = timing.measure_interleaved({**ways, "twin": ways[first]}, bench.device, repeats, on=bench.queue)
+    timed = bench.time_in_turn({**ways, "twin": ways[first]}, bench.device, repeats)
     twins = timed[first], timed.pop("twin")
     luck = abs(twins[0].median - twins[1].median)
     ranked = sorted(timed, key=lambda each: timed[each].median)
     best = timed[ranked[0]]
+    busy = bench.describe_load()
     tied = [each for each in ranked[1:] if not timing.is_claimable(best, timed[each], twins)]
     speed = format_number(2e-9 * size**3 / best.median)
     print(wrap(f"In turn, {repeats} times each, the fastest of {len(ranked)}: {ranked[0]}, {speed} GFLOP/s."))
+    if busy:
+        print(busy)
+        return ranked
     print(wrap(f"The winner of the search, measured twice in turn, differs from itself by {timing.duration(luck)}."))
     print(wrap(f"No claim between it and {len(tied)} of the others{': ' if tied else ''}{'; '.join(map(str, tied))}."))
     return [ranked[0], *tied]
@@ -275,8 +279,7 @@ def race(bench: MatmulBenchmark, label: str, launch: Launch, repeats: int) -> di
 
     ways = {label: multiply, **find_opponents(bench), f"{label}, once more": multiply}
     devices = {name: cpu_name() if name.startswith("NumPy") else bench.device for name in ways}
-    is_gpu = opencl.kind(bench.queue.device) == "gpu"
-    runs = timing.measure_interleaved(ways, devices, repeats, on=bench.queue, rest=timing.SETTLE, wake=is_gpu)
+    runs = bench.time_in_turn(ways, devices, repeats, rest=timing.SETTLE)
     bench.runs |= runs
     for name, run in runs.items():
         records.add_run(run, "GFLOP/s", 2e-9 * bench.size**3, f"{bench.size:,} x {bench.size:,}", name)
@@ -346,11 +349,14 @@ def compute_gain(bench: MatmulBenchmark, twins: tuple[str, str], pair: tuple[str
     """
     before, after = (bench.runs[name] for name in pair)
     one, other = (bench.runs[name] for name in twins)
-    return before.median / after.median if timing.is_claimable(before, after, (one, other)) else math.nan
+    is_claimable = timing.is_claimable(before, after, (one, other)) and not bench.describe_load()
+    return before.median / after.median if is_claimable else math.nan
 
 
 def describe_gaps(bench: MatmulBenchmark, twins: tuple[str, str], *pairs: tuple[str, str]) -> str:
     """Return what may be claimed of pairs of products, as `compute_gain` takes them."""
+    if busy := bench.describe_load():
+        return busy
     one, other = (bench.runs[name] for name in twins)
     luck = timing.duration(abs(one.median - other.median))
     lines = [wrap(f"A/A: the same kernel, measured twice in turn, differs from itself by {luck}.")]
