@@ -115,7 +115,7 @@ def draw_equal(bench: MatmulBenchmark, seconds: Sequence[float]) -> None:
         axes.scatter([best + 1], [speeds[best]], marker="*", s=190, color="black", zorder=3, label="the fastest")
         axes.axhline(middle, color=GREY, ls="--", lw=1, label="the middle one")
         if first:
-            axes.axvspan(0.5, first + 0.5, color=GREY, alpha=0.2, lw=0, label="drift: another speed")
+            axes.axvspan(0.5, first + 0.5, color=GREY, alpha=0.2, lw=0, label="before the change")
         axes.set(xlabel="measurement, in the order of time", ylabel="GFLOP/s", ylim=(0, 1.1 * speeds.max()))
         axes.legend(fontsize=9, loc="lower right", ncols=3)
     show(drawn, f"{title}: {speeds.min():.3g} to {speeds.max():.3g} GFLOP/s, the middle one {middle:.3g}.")
