@@ -55,12 +55,10 @@ def test_what_is_measured_is_noted_for_a_record(bench, monkeypatch, tmp_path):
     monkeypatch.setenv(records.RECORD, str(tmp_path / "notes"))
     bench.runs.clear()
     bench.measure({"naive": launch_of(bench)}, repeats=3)
-    first = bench.gflops("naive")
-    bench.measure({"naive": launch_of(bench)}, repeats=3)  # once more, alone: not noted
     lesson_02.measure_peak(bench.queue, steps=10)
     lesson_02.measure_bandwidth(bench.queue, 2**10)
     naive, peak, bandwidth = records.read_notes(tmp_path / "notes", "02")
-    assert (naive.value, naive.unit) == (pytest.approx(first), "GFLOP/s")
+    assert (naive.value, naive.unit) == (pytest.approx(bench.gflops("naive")), "GFLOP/s")
     assert (naive.label, naive.amount, naive.device) == ("naive", "64 x 64", bench.device)
     assert (peak.label, peak.unit, bandwidth.label, bandwidth.unit) == ("peak", "GFLOP/s", "bandwidth", "GB/s")
 
@@ -130,11 +128,6 @@ def test_the_peak_takes_narrower_vectors_where_they_are_faster(bench, monkeypatc
     assert widths[1] == widths[0] / 2
 
 
-def test_a_gpu_gets_16_work_items_for_each_lane(bench):
-    """An H100 has 132 units and 16,896 lanes; with 16,384 work-items it seemed to have a quarter of its peak."""
-    assert 132 * lesson_02.ITEMS_PER_UNIT[True] == 16 * 16_896
-
-
 def test_more_than_the_data_sheet_promises_is_refused(bench, half_a_second, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv(records.RECORD, str(tmp_path / "notes"))
     sheet = published.DataSheet("any", 1e-6, 1e-6, "nobody")
@@ -195,7 +188,7 @@ def test_a_right_kernel_is_used_further_on(monkeypatch):
 
 def test_tiles_are_tried_in_other_sizes_than_the_learners():
     source = lesson_02.write_tiled(16)
-    with pytest.raises(checks.NotYet, match="with T = 4"):
+    with pytest.raises(checks.NotYet, match=r"with T = 4.*The kernel says 16"):
         lesson_02.judge_tiled(source.replace("start += T", "start += 16"))
     with pytest.raises(checks.NotYet, match="#define T 16"):
         lesson_02.judge_tiled(source.replace("#define T 16", "enum { T = 16 };"))
@@ -250,17 +243,6 @@ def swap_ids(source):
 def test_swapped_ids_are_named(judge, source):
     with pytest.raises(checks.NotYet, match="The ids are swapped"):
         judge(swap_ids(source))
-
-
-def test_a_number_in_place_of_t_is_named():
-    with pytest.raises(checks.NotYet, match="The kernel says 16"):
-        lesson_02.judge_tiled(lesson_02.write_tiled(16).replace("start += T", "start += 16"))
-
-
-def test_an_early_return_is_named():
-    source = lesson_02.write_tiled(16).replace("float sum = 0;", "float sum = 0;\n    if (column >= n) return;")
-    with pytest.raises(checks.NotYet, match="no work-item `return`"):
-        lesson_02.judge_tiled(source)
 
 
 def record_tiled(source, n=8, tile=4):

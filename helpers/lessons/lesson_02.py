@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from helpers.devices import opencl
-from helpers.devices.host import cpu_name
+from helpers.devices.host import cpu_name, has_module
 from helpers.errors import wrap
 from helpers.judge import checks, kernel_checks
 from helpers.judge.checks import NotDone, NotYet
@@ -373,7 +373,7 @@ class MatmulBenchmark:
         self.a, self.b = self.random.standard_normal((2, size, size), dtype=np.float32)
         self.buffers = [self._upload(array) for array in (self.a, self.b, np.zeros_like(self.a))]
         self.runs: dict[str, timing.Measurement] = {}  # by label
-        self.others = 0.0  # what share of the cores other programs used in the last measurement, if on a CPU
+        self.others = 0.0  # what share of the cores other programs used in the last measurement
 
     def _upload(self, array: np.ndarray) -> cl.Buffer:
         import pyopencl as cl
@@ -399,22 +399,18 @@ class MatmulBenchmark:
     def measure(self, launches: Mapping[str, Launch], repeats: int = 5) -> None:
         """Time several products of the two matrices on the device, interleaved; keep the runs."""
         jobs = {label: partial(launch, *self.buffers, *(self.size,) * 3) for label, launch in launches.items()}
-        # Runs in turn with others are worth more than later ones alone, which lesson 02b makes of its best step.
-        noted = [label for label in launches if len(launches) > 1 or label not in self.runs]
         time.sleep(timing.SETTLE)  # NumPy multiplied before
         self.runs |= self.time_in_turn(jobs, self.device, repeats)
-        for label in noted:
+        for label in launches:
             self._note(label)
 
     def time_in_turn(
         self, ways: Mapping[Any, Callable[[], object]], device: str | Mapping[Any, str], repeats: int, rest: float = 0.0
     ) -> dict[Any, timing.Measurement]:
         """Time ways as `timing.measure_interleaved` does, and note in `others` how busy the cores were meanwhile."""
-        is_cpu = opencl.kind(self.queue.device) == "cpu"  # where a GPU is recorded, psutil may be missing
-        with timing.Load() if is_cpu else contextlib.nullcontext() as load:
-            runs = timing.measure_interleaved(
-                ways, device, repeats, on=self.queue, rest=rest, wake=rest > 0 and not is_cpu
-            )
+        wake = rest > 0 and opencl.kind(self.queue.device) == "gpu"
+        with timing.Load() if has_module("psutil") else contextlib.nullcontext() as load:  # a recorder may lack it
+            runs = timing.measure_interleaved(ways, device, repeats, on=self.queue, rest=rest, wake=wake)
         self.others = load.others if load else 0.0
         return runs
 

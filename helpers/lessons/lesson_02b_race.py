@@ -206,19 +206,13 @@ def find_opponents(bench: MatmulBenchmark) -> dict[str, Callable[[], object]]:
     """Return a product for each library that is here: NumPy, CLBlast, on an NVIDIA GPU cuBLAS."""
     from threadpoolctl import ThreadpoolController
 
-    controller, threads = ThreadpoolController(), count_threads(bench)
+    controller = ThreadpoolController()
 
-    def multiply(threads: int) -> np.ndarray:
-        with controller.limit(limits=threads, user_api="blas"):
+    def multiply() -> np.ndarray:
+        with controller.limit(limits=count_threads(bench), user_api="blas"):
             return bench.a @ bench.b
 
-    opponents: dict[str, Callable[[], object]] = {"NumPy": lambda: multiply(threads)}
-    if threads > 1:  # it shows whether the threads wait for cores that other programs use
-        opponents[ALONE] = lambda: multiply(1)
-    return opponents | find_libraries(bench)
-
-
-ALONE = "NumPy, one thread"
+    return {"NumPy": multiply} | find_libraries(bench)
 
 
 def find_libraries(bench: MatmulBenchmark) -> dict[str, Callable[[], object]]:
@@ -296,15 +290,13 @@ def describe_race(bench: MatmulBenchmark, label: str, peak: float) -> Table:
         label: what the product was called there.
         peak: of the device, in GFLOP/s, by the fastest run; NaN if it was refused.
     """
-    twin, names = f"{label}, once more", [name for name in bench.runs if name in ("NumPy", ALONE, "CLBlast", "cuBLAS")]
+    twin, names = f"{label}, once more", [name for name in bench.runs if name in ("NumPy", "CLBlast", "cuBLAS")]
     best = max(names, key=bench.gflops)
     speed = 2e-9 * bench.size**3 / min(bench.runs[label].seconds)
     print(f"Threads of NumPy: {count_threads(bench)}, one for each core that {_name_owner(bench)} has.")
     excess = published.describe_excess(bench.device, speed, "GFLOP/s")
     if excess:
         print(wrap(f"refused: {format_number(speed)} GFLOP/s. {excess}"))
-    elif best == ALONE:
-        print(wrap("no claim: NumPy is faster with one thread than with all. Likely, other programs use the cores."))
     else:
         if speed > peak:
             print(wrap(describe_low_peak(speed, peak)))
