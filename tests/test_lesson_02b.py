@@ -54,14 +54,11 @@ def test_a_known_mistake_in_the_block_is_named_beside_its_numbers(old, new, name
     assert named in str(refused.value)
 
 
-def test_a_block_whose_loops_are_not_written_out_is_right_with_a_remark():
-    rolled = lesson_02b.judge_block(lesson_02b.BLOCK.replace("#pragma unroll", ""))
-    assert "may be slow" in rolled and "may be slow" not in lesson_02b.judge_block(lesson_02b.BLOCK)
-
-
-def test_floats_for_vectors_in_c_are_told_from_a_crash():
-    with pytest.raises(NotYet, match=r"wrote to element|expected .* came"):
-        lesson_02b.judge_block(lesson_02b.BLOCK.replace("(n / WIDTH)", "n"))
+@pytest.mark.parametrize(("kept", "remark"), [(0, "7 of its loops"), (2, "5 of its loops"), (7, None)])
+def test_a_block_whose_loops_are_not_written_out_is_right_with_a_remark(kept, remark):
+    parts = lesson_02b.BLOCK.split("#pragma unroll")
+    said = lesson_02b.judge_block("#pragma unroll".join(parts[: kept + 1]) + "".join(parts[kept + 1 :]))
+    assert remark in said if remark else "slower" not in said
 
 
 def test_another_wrong_block_is_given_no_name():
@@ -84,9 +81,10 @@ def test_the_search_says_how_the_winner_did_again():
     assert "2.0 % faster" in lesson_02b_race.describe_search(seconds, "a", 0.98)
 
 
-def time_finals(monkeypatch, bench, **seconds):
+def time_finals(monkeypatch, bench, busy=1.0, **seconds):
     timed = {name: time_as(name, *run_thirteen_times(each)) for name, each in seconds.items()}
     monkeypatch.setattr(lesson_02b_race.timing, "measure_interleaved", lambda *_, **__: dict(timed))
+    monkeypatch.setattr(lesson_02, "BUSY", busy)
     launches = dict.fromkeys((name for name in seconds if name != "twin"), launch_of(bench))
     return lesson_02b_race.run_finals(bench, launches, 13)
 
@@ -95,17 +93,10 @@ def test_the_finals_name_those_that_tie_with_the_fastest(bench, monkeypatch, cap
     leaders = time_finals(monkeypatch, bench, a=1.0, b=0.85, c=0.9, d=1.5, twin=1.05)
     assert leaders == ["b", "c"] and "of 4: b" in capsys.readouterr().out
     assert time_finals(monkeypatch, bench, a=1.0, b=0.8, c=0.9, twin=1.0) == ["b"]
+    assert time_finals(monkeypatch, bench, busy=-1.0, a=1.0, b=0.5, twin=1.0) == ["b", "a"]
+    assert "No claim" in capsys.readouterr().out
     # the same kernel differs clearly from itself
     assert time_finals(monkeypatch, bench, a=1.0, b=0.8, c=0.9, twin=1.2) == ["b", "c", "a"]
-
-
-def test_blocks_that_tie_fit_the_registers_only_if_all_do(monkeypatch):
-    monkeypatch.setattr(lesson_02b_race, "find_registers", lambda: ("AVX", 16, 8))
-    fits, full, spills = (lesson_02b.Candidate(*numbers) for numbers in ((6, 1, 8), (8, 1, 16), (6, 2, 16)))
-    assert lesson_02b_race.judge_fit([fits, full]) == "yes" and lesson_02b_race.judge_fit([spills]) == "no"
-    assert "no claim" in lesson_02b_race.judge_fit([fits, spills])
-    monkeypatch.setattr(lesson_02b_race, "find_registers", lambda: ("", 0, 0))
-    assert "not known" in lesson_02b_race.judge_fit([fits])
 
 
 def test_a_recorded_kernel_has_the_speed_of_its_second_measurement(monkeypatch, tmp_path):
@@ -134,21 +125,24 @@ def test_candidates_are_drawn_also_beside_those_for_a_gpu(bench, capsys):
     lesson_02b_race.draw_equal(bench, [1.0, 1.2, 1.1])
 
 
-def test_the_registers_are_those_of_the_widest_extension(monkeypatch):
-    def pretend(*found):
-        extensions = {"SIMD Extensions": {"baseline": ["X86_V2"], "found": list(found)}}
-        monkeypatch.setattr(lesson_02b_race.np, "show_config", lambda mode: extensions)
-        return lesson_02b_race.find_registers()
+def vary(*speeds):
+    """Return a measurement for each speed, which differ by up to 2 %."""
+    return [1 / speed * (1 + 0.01 * (number % 3)) for number, speed in enumerate(speeds)]
 
-    assert pretend("X86_V3", "X86_V4") == ("AVX-512", 32, 16)
-    assert pretend("AVX2", "FMA3") == ("AVX2", 16, 8)
-    assert pretend() == ("", 0, 0) and "not known" in lesson_02b_race.describe_registers()
+
+def test_drift_is_told_from_luck():
+    assert lesson_02b_race.find_drift(vary(*[1.0] * 40)) == 0
+    assert lesson_02b_race.find_drift(vary(*[0.7] * 13, *[1.0] * 27)) == 13
+    assert lesson_02b_race.find_drift(vary(*[1.0] * 30, *[0.7] * 10)) == 30
+    assert lesson_02b_race.find_drift([1.0] * 4) == 0
+    assert "first 13 were 43 % slower" in lesson_02b_race.describe_luck(vary(*[0.7] * 13, *[1.0] * 27))
+    assert "looks 1.0 % faster" in lesson_02b_race.describe_luck(vary(*[1.0] * 40))
 
 
 def race_with(bench, monkeypatch, **runs):
     names = {"mine": "mine", "twin": "mine, once more", "numpy": "NumPy", "clblast": "CLBlast"}
-    names["alone"] = lesson_02b_race.ALONE
     monkeypatch.setattr(bench, "runs", {names[name]: time_as(names[name], *each) for name, each in runs.items()})
+    monkeypatch.setattr(bench, "others", 0.0)
 
 
 def test_no_gain_is_claimed_that_the_kernel_shows_beside_itself(bench, monkeypatch, capsys):
@@ -166,28 +160,19 @@ def test_no_gain_is_claimed_that_the_kernel_shows_beside_itself(bench, monkeypat
     assert [row[0] for row in table.rows] == ["mine", "mine, once more", "NumPy"]
 
 
-def test_no_claim_is_made_where_numpys_threads_wait_for_busy_cores(bench, monkeypatch, capsys):
-    race_with(bench, monkeypatch, mine=(1.0,) * 13, twin=(1.0,) * 13, numpy=(20.0,) * 13, alone=(2.0,) * 13)
-    lesson_02b_race.describe_race(bench, "mine", math.nan)
-    said = capsys.readouterr().out
-    assert "no claim" in said and "as fast as" not in said
-
-
-def test_a_product_above_the_peak_is_refused_and_not_recorded(bench, monkeypatch, capsys, tmp_path):
+def test_a_product_above_the_peak_is_compared_with_the_libraries_alone(bench, monkeypatch, capsys, tmp_path):
     monkeypatch.setenv(records.RECORD, str(tmp_path / "notes"))
     mine = (0.8, *(1.0,) * 12)  # the peak is a fastest run, so the fastest run stands beside it
     race_with(bench, monkeypatch, mine=mine, twin=(1.0,) * 13, numpy=(2.0,) * 13, clblast=(1.5,) * 13)
     speed = bench.gflops("mine") / 0.8
     lesson_02b_race.describe_race(bench, "mine", 0.9 * speed)
     said = capsys.readouterr().out
-    assert (
-        "refused" in said and "%" not in said.split("refused")[0] and not records.read_notes(tmp_path / "notes", "02b")
-    )
+    assert "Measure again" in said and "of the measured peak" not in said and "150 % of CLBlast" in said
+    (library,) = records.read_notes(tmp_path / "notes", "02b")
+    assert (library.value, library.unit) == (pytest.approx(150), "%")
     lesson_02b_race.describe_race(bench, "mine", 2 * speed)
     said = capsys.readouterr().out
-    assert "50 % of the measured peak" in said and "150 % of CLBlast" in said
-    peak, library = records.read_notes(tmp_path / "notes", "02b")
-    assert (peak.value, library.value, peak.unit) == (pytest.approx(50), pytest.approx(150), "%")
+    assert "50 % of the measured peak" in said and "150 % of CLBlast" in said and "again" not in said
 
 
 def test_the_race_runs_the_product_twice_beside_each_library(bench, monkeypatch, tmp_path):
@@ -195,6 +180,5 @@ def test_the_race_runs_the_product_twice_beside_each_library(bench, monkeypatch,
     monkeypatch.setattr(lesson_02b_race.timing, "SETTLE", 0.0)
     runs = lesson_02b_race.race(bench, "mine", launch_of(bench), repeats=3)
     assert next(iter(runs)) == "mine" and {"NumPy", "mine, once more"} <= set(runs)
-    assert (lesson_02b_race.ALONE in runs) == (lesson_02b_race.count_threads(bench) > 1)
     assert {len(run.seconds) for run in runs.values()} == {3}
     assert {note.label for note in records.read_notes(tmp_path / "notes", "02b")} == set(runs)

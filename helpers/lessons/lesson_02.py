@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from helpers.devices import opencl
-from helpers.devices.host import cpu_name
+from helpers.devices.host import cpu_name, has_module
+from helpers.errors import wrap
 from helpers.judge import checks, kernel_checks
 from helpers.judge.checks import NotDone, NotYet
 from helpers.judge.trace import Trace
@@ -164,7 +166,7 @@ def judge_tiled(source: str) -> str:
         try:
             # What a kernel touches follows from T in the same way for every T: with 4 there are two rounds to see.
             traced = _judge_tiles(kernel, grid, tile) if tile == 4 else None
-            tried = judge_product(kernel, grid, traced)
+            tried = judge_product(kernel, grid, traced, tile)
             if traced:
                 turns = -(-SMALL[2] // tile)
                 why = f"in each of {turns} rounds one load into either tile, and a store at the end. Use the tiles."
@@ -223,13 +225,14 @@ def judge_trace(kernel: opencl.Kernel, grid: Grid) -> Trace:
     return traced
 
 
-def judge_product(kernel: opencl.Kernel, grid: Grid, traced: Trace | None) -> str:
+def judge_product(kernel: opencl.Kernel, grid: Grid, traced: Trace | None, tile: int = 1) -> str:
     """Judge every element of C for all SIZES, twice on a C that held different things before; return what was tried.
 
     Args:
         kernel: the learner's kernel.
         grid: how it is launched.
         traced: the record of a small launch, for what it could not follow; None if there is none.
+        tile: rows and columns of its tiles.
     """
     rng = kernel_checks.make_generator()
     for m, n, k in SIZES:
@@ -251,7 +254,7 @@ def judge_product(kernel: opencl.Kernel, grid: Grid, traced: Trace | None) -> st
         why = " It depends on what C held before, or a variable was never set." if chance else ""
         if np.isinf(expected[row, column]):
             why = " Infinity times 0 is no number: write 0 into both tiles in place of what doesn't exist."
-        raise NotYet(f"{where}, came {actual:g}.{why}")
+        raise NotYet(f"{where}, came {actual:g}.{why or lesson_02_tiles.name_product(a, b, first, tile)}")
     unseen = "".join(f", not followed: {access}" for access in traced.unseen) if traced else ""
     return f"{len(SIZES)} sizes{unseen}"
 
@@ -270,6 +273,7 @@ def _run(kernel: opencl.Kernel, a: np.ndarray, b: np.ndarray, grid: Grid, fill: 
 
 # Enough work-items for each compute unit, by whether it is a GPU: a unit of a GPU has up to 128 lanes, 16 for each.
 ITEMS_PER_UNIT = {True: 16 * 128, False: 256}
+BUSY = 0.2  # of the cores, used by other programs: a kernel that is interrupted loses more than a shorter one
 AWKWARD = ((1, 1, 1), (17, 17, 17), (5, 40, 33), (250, 250, 250))  # rows, columns, inner size
 
 
@@ -369,6 +373,7 @@ class MatmulBenchmark:
         self.a, self.b = self.random.standard_normal((2, size, size), dtype=np.float32)
         self.buffers = [self._upload(array) for array in (self.a, self.b, np.zeros_like(self.a))]
         self.runs: dict[str, timing.Measurement] = {}  # by label
+        self.others = 0.0  # what share of the cores other programs used in the last measurement
 
     def _upload(self, array: np.ndarray) -> cl.Buffer:
         import pyopencl as cl
@@ -394,12 +399,26 @@ class MatmulBenchmark:
     def measure(self, launches: Mapping[str, Launch], repeats: int = 5) -> None:
         """Time several products of the two matrices on the device, interleaved; keep the runs."""
         jobs = {label: partial(launch, *self.buffers, *(self.size,) * 3) for label, launch in launches.items()}
-        # Runs in turn with others are worth more than later ones alone, which lesson 02b makes of its best step.
-        noted = [label for label in launches if len(launches) > 1 or label not in self.runs]
         time.sleep(timing.SETTLE)  # NumPy multiplied before
-        self.runs |= timing.measure_interleaved(jobs, self.device, repeats, on=self.queue)
-        for label in noted:
+        self.runs |= self.time_in_turn(jobs, self.device, repeats)
+        for label in launches:
             self._note(label)
+
+    def time_in_turn(
+        self, ways: Mapping[Any, Callable[[], object]], device: str | Mapping[Any, str], repeats: int, rest: float = 0.0
+    ) -> dict[Any, timing.Measurement]:
+        """Time ways as `timing.measure_interleaved` does, and note in `others` how busy the cores were meanwhile."""
+        wake = rest > 0 and opencl.kind(self.queue.device) == "gpu"
+        with timing.Load() if has_module("psutil") else contextlib.nullcontext() as load:  # a recorder may lack it
+            runs = timing.measure_interleaved(ways, device, repeats, on=self.queue, rest=rest, wake=wake)
+        self.others = load.others if load else 0.0
+        return runs
+
+    def describe_load(self) -> str:
+        """Return in words that the last measurement allows no claim, because the cores were busy; otherwise ""."""
+        text = f"No claim: other programs used {self.others:.0%} of the cores meanwhile, and a kernel that is "
+        text += "interrupted loses more than a shorter one. Measure again when they have ended."
+        return wrap(text) if self.others > BUSY else ""
 
     def _note(self, label: str) -> None:
         amount = f"{self.size:,} x {self.size:,}"

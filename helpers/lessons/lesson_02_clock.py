@@ -1,4 +1,4 @@
-"""Lesson 02's tiled kernel beside the clock: the size of its tiles, and a control without loads."""
+"""Lesson 02's tiled kernel beside the clock: the size of its tiles, and what is left without loads or tiles."""
 
 from __future__ import annotations
 
@@ -39,22 +39,37 @@ def write_without_loads(tile: int) -> str:
     return source.replace("b[(start + y) * n + column]", "start - column")
 
 
-def compare_with_control(
-    prediction: object, bench: lesson_02.MatmulBenchmark, naive: str, tiled: str, control: str
+def compare_with_controls(
+    prediction: object,
+    bench: lesson_02.MatmulBenchmark,
+    naive: str,
+    tiled: str,
+    no_loads: str,
+    no_tiles: str,
+    twin: str,
 ) -> None:
-    """Compare the predicted gain with the measured one; print what is left without the loads, here and recorded.
+    """Compare the predicted gain with the measured one; print what is left without loads or tiles, here and recorded.
 
     Args:
         prediction: how many times as fast the tiled kernel is.
-        bench: holds the runs.
-        naive: label of the kernel without tiles.
+        bench: holds the runs, in turn.
+        naive: label of the kernel without tiles and rounds.
         tiled: label of the kernel with tiles.
-        control: label of the kernel with tiles, without loads.
+        no_loads: label of the kernel with tiles, without loads.
+        no_tiles: label of the kernel with rounds, without tiles.
+        twin: second label of the kernel with tiles.
     """
-    before, after, rest = (bench.runs[label] for label in (naive, tiled, control))
-    checks.compare_prediction(prediction, timing.describe_gain(before, after))
-    share = f"{100 * rest.median / after.median:.0f} % of its time" if timing.is_clear(after, rest) else "no claim"
-    print(f"Without its loads, the tiled kernel takes here: {share}.")
+    before, after, other = (bench.runs[label] for label in (naive, tiled, twin))
+    busy = bench.describe_load()
+    is_claimable = timing.is_claimable(before, after, (after, other)) and not busy
+    checks.compare_prediction(prediction, timing.describe_gain(before, after) if is_claimable else "no claim")
+    luck = timing.duration(abs(after.median - other.median))
+    print(busy or f"A/A: the tiled kernel, measured twice in turn, differs from itself by {luck}.")
+    for part, label in (("loads", no_loads), ("tiles", no_tiles)):
+        rest = bench.runs[label]
+        is_claimable = timing.is_claimable(after, rest, (after, other)) and not busy
+        share = f"{100 * rest.median / after.median:.0f} % of its time" if is_claimable else "no claim"
+        print(f"Without its {part}, the tiled kernel takes here: {share}.")
     column = records.find_column("02", ("all parts", "no loads from A and B"))
     recorded = 100 * column.get("no loads from A and B") / column.get("all parts")
     print(f"Without its loads, it took on a GPU: {recorded:.0f} % of its time.", *column.below, sep="\n")

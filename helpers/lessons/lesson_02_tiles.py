@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -134,6 +134,56 @@ def name_swapped_ids(traced: Trace, columns: int) -> str:
     if not stores or not swapped or all(across[touch.item] == down[touch.item] for touch in stores):
         return ""
     return "The ids are swapped: here dimension 0 gives the row of C, and it should give the column."
+
+
+def name_product(a: np.ndarray, b: np.ndarray, actual: np.ndarray, tile: int) -> str:
+    """Return a sentence on the one known mistake by which all of C is as it is; empty if there is none or several.
+
+    Args:
+        a: float32 of shape (m, k), whose numbers have exact sums.
+        b: float32 of shape (k, n).
+        actual: C, of shape (m, n).
+        tile: rows and columns of the kernel's tiles; 1 if it has none.
+    """
+    found = [name for name, product in _compute_mistakes(a, b, tile) if np.array_equal(product, actual)]
+    return f" All of C is as if {found[0]}." if len(found) == 1 else ""
+
+
+def _compute_mistakes(a: np.ndarray, b: np.ndarray, tile: int) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield what C is by a mistake, in words that follow "as if", and that C; `name_product` has the arguments."""
+    (m, k), n = a.shape, b.shape[1]
+    yield "A's columns, not its rows, lay one after the other: `a[i * m + row]`", a.reshape(k, m).T @ b
+    yield "B's columns, not its rows, lay one after the other: `b[column * k + i]`", a @ b.reshape(n, k).T
+    yield "columns, not rows, of both A and B lay one after the other", a.reshape(k, m).T @ b.reshape(n, k).T
+    yield "C's columns, not its rows, lay one after the other: `c[column * m + row]`", (a @ b).T.reshape(m, n)
+    if k < n:
+        yield (
+            "a row of B had k numbers: `b[i * k + column]`",
+            a @ b.ravel()[np.add.outer(k * np.arange(k), np.arange(n))],
+        )
+    if m <= n:
+        same = (a * b[:, :m].T).sum(axis=1, keepdims=True)
+        yield "`row` chose the column of B: `b[i * n + row]`", np.repeat(same, n, axis=1)
+    yield "only the last product counted, not the sum", a[:, -1:] @ b[-1:]
+    yield "the last product were left out", a[:, :-1] @ b[:-1]
+    yield "the first product were left out", a[:, 1:] @ b[1:]
+    if tile > 1 and not any(size % tile for size in (m, n, k)):
+        yield "the sum began anew in each round", a[:, -tile:] @ b[-tile:]
+        yield "only the first round counted", a[:, :tile] @ b[:tile]
+        yield "rows and columns of A's tile were swapped", _turn_tiles(a, tile) @ b
+        yield "rows and columns of B's tile were swapped", a @ _turn_tiles(b, tile)
+        yield "rows and columns of both tiles were swapped", _turn_tiles(a, tile) @ _turn_tiles(b, tile)
+
+
+def _turn_tiles(matrix: np.ndarray, tile: int) -> np.ndarray:
+    """Return a matrix in which each tile is transposed in its place.
+
+    >>> _turn_tiles(np.arange(8).reshape(2, 4), 2).tolist()
+    [[0, 4, 2, 6], [1, 5, 3, 7]]
+    """
+    rows, columns = matrix.shape
+    tiles = matrix.reshape(rows // tile, tile, columns // tile, tile)
+    return tiles.transpose(0, 3, 2, 1).reshape(rows, columns)
 
 
 def describe_strides(traced: Trace) -> str:

@@ -74,10 +74,6 @@ class Candidate(NamedTuple):
     vectors: int  # beside each other in a row of a block
     width: int  # floats of a vector
 
-    def count_registers(self, lanes: int) -> int:
-        """Return the vector registers of `lanes` floats that the block's sums fill; with 0, one for each vector."""
-        return self.rows * self.vectors * (-(-self.width // lanes) if lanes else 1)
-
     def __str__(self) -> str:
         return f"{self.rows} rows of {self.vectors} x float{self.width}"
 
@@ -130,10 +126,14 @@ def judge_block(source: str) -> str:
     if re.search(r"\bvolatile\b", without_comments(source)):
         raise NotYet("C is right, but what is `volatile` must lie in memory, and cannot stay in registers.")
     (rows, vectors, _), (largest, across, wide) = SHAPES[0], SHAPES[-1]
-    rolled = "" if "unroll" in without_comments(source) else ", but without `#pragma unroll` it may be slow"
+    text = without_comments(source)
+    rolled = (
+        len(re.findall(r"\b(?:for|while)\b", text)) - 1 - len(re.findall(r"\bunroll\b", text))
+    )  # one loop is over i
+    remark = f"; {rolled} of its loops may be slower without `#pragma unroll`" if rolled > 0 else ""
     return (
         f"{len(SHAPES)} blocks, from {rows} x {vectors} to {largest} x {across * wide} floats, each number loaded "
-        f"once for each i{rolled}; on {opencl.name(kernel.device)}"
+        f"once for each i{remark}; on {opencl.name(kernel.device)}"
     )
 
 

@@ -14,14 +14,11 @@ from helpers.devices import opencl
 from helpers.devices.host import cpu_name, usable_cpus
 from helpers.errors import WorkshopError, wrap
 from helpers.judge import checks
-from helpers.lessons.lesson_02b import Candidate
 from helpers.measure import published, records, timing
-from helpers.measure.plots import BLUE, GREY, RED, draw_speeds, figure, show
+from helpers.measure.plots import BLUE, GREY, draw_speeds, figure, show
 from helpers.measure.tables import Table, format_number
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from helpers.lessons.lesson_02 import Launch, MatmulBenchmark
     from helpers.measure.timing import Measurement
 
@@ -69,49 +66,58 @@ def refuse_difference(bench: MatmulBenchmark, actual: np.ndarray) -> None:
 
 # ---------------------------------------------------------------------------------------------------------- the search
 
-# Vector registers of a core, and floats in each (Intel's Software Developer's Manual, volume 1, 14.1 and 15.1; Arm's
-# Architecture Reference Manual, B1.2), by the names that NumPy gives the extensions of a processor.
-REGISTERS = {
-    "AVX-512": ({"X86_V4", "AVX512F", "AVX512_SKX"}, 32, 16),
-    "AVX2": ({"X86_V3", "AVX2"}, 16, 8),
-    "Neon": ({"NEON", "ASIMD"}, 32, 4),
-}
+
+def find_drift(seconds: Sequence[float]) -> int:
+    """Return after how many measurements of one kernel its speed changed; 0 if no two parts differ clearly.
+
+    The two parts, each of at least 8 measurements, lie as near as possible to their medians. Their middle halves must
+    lie further apart than either spans.
+    """
+
+    def split(place: int) -> tuple[np.ndarray, np.ndarray]:
+        return np.array(seconds[:place]), np.array(seconds[place:])
+
+    def sum_distances(place: int) -> float:
+        return sum(float(np.abs(part - np.median(part)).sum()) for part in split(place))
+
+    place = min(range(8, len(seconds) - 7), key=sum_distances, default=0)
+    if not place:
+        return 0
+    faster, slower = sorted(split(place), key=lambda part: float(np.median(part)))
+    (low, end), (begin, high) = np.percentile(faster, [25, 75]), np.percentile(slower, [25, 75])
+    return place if begin - end > max(end - low, high - begin) else 0
 
 
-def find_registers() -> tuple[str, int, int]:
-    """Return the processor's widest known vector extension, its registers, and the floats of one; "", 0, 0 if none."""
-    built_for = np.show_config(mode="dicts")["SIMD Extensions"]
-    found = {*built_for["baseline"], *built_for["found"]}
-    for name, (signs, registers, width) in REGISTERS.items():
-        if signs & found:
-            return name, registers, width
-    return "", 0, 0
-
-
-def describe_registers() -> str:
-    """Return in words which vector registers a core of this processor has."""
-    name, registers, width = find_registers()
-    if not name:
-        return "The vector registers of this processor are not known to the lesson."
-    return f"{name}: {registers} vector registers of {width} floats in each core of this processor, {cpu_name()}."
+def describe_luck(seconds: Sequence[float]) -> str:
+    """Return by how much the best of many measurements of one kernel leads, and whether there was drift, in words."""
+    lead = 100 * (np.median(seconds) / min(seconds) - 1)
+    first = find_drift(seconds)
+    drift = "No drift: no first part of the measurements differs clearly from the rest."
+    if first:
+        ratio = np.median(seconds[:first]) / np.median(seconds[first:])
+        slower = f"{100 * (ratio - 1):.0f} % slower" if ratio > 1 else f"{100 * (1 / ratio - 1):.0f} % faster"
+        drift = f"Drift: the first {first} were {slower} than the other {len(seconds) - first}, by their medians."
+    return wrap(f"The best of {len(seconds)} equal kernels looks {lead:.1f} % faster than the middle one.\n{drift}")
 
 
 def draw_equal(bench: MatmulBenchmark, seconds: Sequence[float]) -> None:
-    """Draw the speed of one kernel, measured many times, and mark the fastest.
+    """Draw the speed of one kernel, measured many times; mark the fastest, and where drift changed the speed.
 
     Args:
         bench: the benchmark that it multiplied.
         seconds: one measurement for each time.
     """
     speeds = 2e-9 * bench.size**3 / np.array(seconds)
-    middle, best = float(np.median(speeds)), int(np.argmax(speeds))
+    middle, best, first = float(np.median(speeds)), int(np.argmax(speeds)), find_drift(seconds)
     title = f"One kernel, measured {len(speeds)} times on {bench.device}"
     with figure(7.5, 3.0, title) as (drawn, axes):
         axes.scatter(range(1, len(speeds) + 1), speeds, color=BLUE, s=28)
         axes.scatter([best + 1], [speeds[best]], marker="*", s=190, color="black", zorder=3, label="the fastest")
         axes.axhline(middle, color=GREY, ls="--", lw=1, label="the middle one")
+        if first:
+            axes.axvspan(0.5, first + 0.5, color=GREY, alpha=0.2, lw=0, label="before the change")
         axes.set(xlabel="measurement, in the order of time", ylabel="GFLOP/s", ylim=(0, 1.1 * speeds.max()))
-        axes.legend(fontsize=9, loc="lower right", ncols=2)
+        axes.legend(fontsize=9, loc="lower right", ncols=3)
     show(drawn, f"{title}: {speeds.min():.3g} to {speeds.max():.3g} GFLOP/s, the middle one {middle:.3g}.")
 
 
@@ -145,78 +151,42 @@ def run_finals(bench: MatmulBenchmark, launches: Mapping[Any, Launch], repeats: 
 
     size, first = bench.size, next(iter(launches))
     ways = {each: functools.partial(launch, *bench.buffers, size, size, size) for each, launch in launches.items()}
-    timed = timing.measure_interleaved({**ways, "twin": ways[first]}, bench.device, repeats, on=bench.queue)
+    timed = bench.time_in_turn({**ways, "twin": ways[first]}, bench.device, repeats)
     twins = timed[first], timed.pop("twin")
     luck = abs(twins[0].median - twins[1].median)
     ranked = sorted(timed, key=lambda each: timed[each].median)
     best = timed[ranked[0]]
+    busy = bench.describe_load()
     tied = [each for each in ranked[1:] if not timing.is_claimable(best, timed[each], twins)]
     speed = format_number(2e-9 * size**3 / best.median)
     print(wrap(f"In turn, {repeats} times each, the fastest of {len(ranked)}: {ranked[0]}, {speed} GFLOP/s."))
+    if busy:
+        print(busy)
+        return ranked
     print(wrap(f"The winner of the search, measured twice in turn, differs from itself by {timing.duration(luck)}."))
     print(wrap(f"No claim between it and {len(tied)} of the others{': ' if tied else ''}{'; '.join(map(str, tied))}."))
     return [ranked[0], *tied]
 
 
-def judge_fit(tied: Sequence[Candidate]) -> str:
-    """Return whether the sums of blocks between which there is no claim fit the registers: "yes", "no", or no claim."""
-    name, registers, lanes = find_registers()
-    if not name:
-        return "not known: the lesson does not know this processor's registers"
-    fit = {each.count_registers(lanes) <= registers for each in tied}
-    if len(fit) > 1:
-        return "no claim between blocks that fit and blocks that don't"
-    return "yes" if fit == {True} else "no"
-
-
-def draw_candidates(bench: MatmulBenchmark, searched: Mapping[Any, Measurement]) -> None:
-    """Draw the speed of each candidate over the registers that its sums fill, with all its runs.
+def draw_candidates(bench: MatmulBenchmark, searched: Mapping[Any, Measurement], most: int = 12) -> None:
+    """Draw the speed of the fastest candidates of a search, with the middle half of their runs.
 
     Args:
         bench: the benchmark that they multiplied.
         searched: by candidate, the runs of the search.
+        most: candidates that are drawn.
     """
-    work, size = 2e-9 * bench.size**3, f"{bench.size:,} x {bench.size:,}"
-    if not all(isinstance(each, Candidate) for each in searched):  # with the kernel for a GPU
-        speeds = {str(each): _find_speeds(run, work) for each, run in searched.items()}
-        show(*draw_speeds(speeds, f"{size} on {bench.device}", "GFLOP/s"))
-        return
-    title = f"Which block is fast, {size} on {bench.device}"
-    extension, registers, lanes = find_registers()
-    widths = sorted({each.width for each in searched})
-    with figure(7.5, 4.0, title) as (drawn, axes):
-        for number, width in enumerate(widths):
-            mine = [each for each in searched if each.width == width]
-            _draw_runs(
-                axes,
-                [(each.count_registers(lanes) * 1.03 ** (2 * number - 1), searched[each], work) for each in mine],
-                {"marker": "o^"[number % 2], "ms": 6, "color": (BLUE, RED)[number % 2], "label": f"float{width}"},
-            )
-        if registers:
-            label = f"{extension}: a core has {registers}"
-            axes.axvline(registers, color=GREY, ls="--", lw=1, label=label)
-        ticks = sorted({each.count_registers(lanes) for each in searched} | {registers or 1})
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(ticks, [str(tick) for tick in ticks])
-        axes.set(xlabel="vector registers that the sums fill", ylabel="GFLOP/s, slowest to fastest run", ylim=(0, None))
-        drawn.legend(fontsize=9, loc="outside lower center", ncols=3)
-    best = min(searched, key=lambda each: searched[each].median)
-    show(drawn, f"{title}. Fastest in the search: {best}, {work / searched[best].median:.3g} GFLOP/s.")
+    work, ranked = 2e-9 * bench.size**3, sorted(searched, key=lambda each: searched[each].median)[:most]
+    speeds = {str(each): _find_speeds(searched[each], work) for each in ranked}
+    shown = f"{len(ranked)} of {len(searched)}" if len(ranked) < len(searched) else "all"
+    title = f"The search, fastest first ({shown}): {bench.device}"
+    show(*draw_speeds(speeds, title, f"GFLOP/s, {bench.size:,} x {bench.size:,}"))
 
 
 def _find_speeds(run: Measurement, work: float) -> tuple[float, float, float]:
     """Return the lower quartile, the median and the upper quartile of a run's speed, for its work in GFLOP."""
     low, high = run.quartiles
     return work / high, work / run.median, work / low
-
-
-def _draw_runs(axes: Axes, points: Sequence[tuple[float, Measurement, float]], style: Mapping[str, Any]) -> None:
-    """Draw at each place the median speed of a measurement, and a bar from its slowest run to its fastest."""
-    places = [place for place, _, _ in points]
-    speeds = [work / run.median for _, run, work in points]
-    below = [work / run.median - work / max(run.seconds) for _, run, work in points]
-    above = [work / min(run.seconds) - work / run.median for _, run, work in points]
-    axes.errorbar(places, speeds, yerr=[below, above], ls="none", elinewidth=1, capsize=2, **style)
 
 
 # ----------------------------------------------------------------------------------------------------------- the race
@@ -236,19 +206,13 @@ def find_opponents(bench: MatmulBenchmark) -> dict[str, Callable[[], object]]:
     """Return a product for each library that is here: NumPy, CLBlast, on an NVIDIA GPU cuBLAS."""
     from threadpoolctl import ThreadpoolController
 
-    controller, threads = ThreadpoolController(), count_threads(bench)
+    controller = ThreadpoolController()
 
-    def multiply(threads: int) -> np.ndarray:
-        with controller.limit(limits=threads, user_api="blas"):
+    def multiply() -> np.ndarray:
+        with controller.limit(limits=count_threads(bench), user_api="blas"):
             return bench.a @ bench.b
 
-    opponents: dict[str, Callable[[], object]] = {"NumPy": lambda: multiply(threads)}
-    if threads > 1:  # it shows whether the threads wait for cores that other programs use
-        opponents[ALONE] = lambda: multiply(1)
-    return opponents | find_libraries(bench)
-
-
-ALONE = "NumPy, one thread"
+    return {"NumPy": multiply} | find_libraries(bench)
 
 
 def find_libraries(bench: MatmulBenchmark) -> dict[str, Callable[[], object]]:
@@ -309,8 +273,7 @@ def race(bench: MatmulBenchmark, label: str, launch: Launch, repeats: int) -> di
 
     ways = {label: multiply, **find_opponents(bench), f"{label}, once more": multiply}
     devices = {name: cpu_name() if name.startswith("NumPy") else bench.device for name in ways}
-    is_gpu = opencl.kind(bench.queue.device) == "gpu"
-    runs = timing.measure_interleaved(ways, devices, repeats, on=bench.queue, rest=timing.SETTLE, wake=is_gpu)
+    runs = bench.time_in_turn(ways, devices, repeats, rest=timing.SETTLE)
     bench.runs |= runs
     for name, run in runs.items():
         records.add_run(run, "GFLOP/s", 2e-9 * bench.size**3, f"{bench.size:,} x {bench.size:,}", name)
@@ -318,23 +281,26 @@ def race(bench: MatmulBenchmark, label: str, launch: Launch, repeats: int) -> di
 
 
 def describe_race(bench: MatmulBenchmark, label: str, peak: float) -> Table:
-    """Print what a race allows to claim, and return its table; a run faster than the peak is refused.
+    """Print what a race allows to claim, and return its table.
+
+    A run that is faster than the data sheet allows is refused; one faster than the measured peak has no share of it.
 
     Args:
         bench: holds the runs of `race`.
         label: what the product was called there.
         peak: of the device, in GFLOP/s, by the fastest run; NaN if it was refused.
     """
-    twin, names = f"{label}, once more", [name for name in bench.runs if name in ("NumPy", ALONE, "CLBlast", "cuBLAS")]
+    twin, names = f"{label}, once more", [name for name in bench.runs if name in ("NumPy", "CLBlast", "cuBLAS")]
     best = max(names, key=bench.gflops)
     speed = 2e-9 * bench.size**3 / min(bench.runs[label].seconds)
     print(f"Threads of NumPy: {count_threads(bench)}, one for each core that {_name_owner(bench)} has.")
     excess = published.describe_excess(bench.device, speed, "GFLOP/s")
-    if excess or speed > peak:
-        print(wrap(f"refused: {format_number(speed)} GFLOP/s. {excess or describe_impossible(speed, peak)}"))
-    elif best == ALONE:
-        print(wrap("no claim: NumPy is faster with one thread than with all. Likely, other programs use the cores."))
+    if excess:
+        print(wrap(f"refused: {format_number(speed)} GFLOP/s. {excess}"))
     else:
+        if speed > peak:
+            print(wrap(describe_low_peak(speed, peak)))
+            peak = math.nan
         print(describe_gaps(bench, (label, twin), (best, label)))
         share = 100 * compute_gain(bench, (label, twin), (best, label))
         note_shares(bench, label, best, 100 * speed / peak, share)
@@ -375,11 +341,14 @@ def compute_gain(bench: MatmulBenchmark, twins: tuple[str, str], pair: tuple[str
     """
     before, after = (bench.runs[name] for name in pair)
     one, other = (bench.runs[name] for name in twins)
-    return before.median / after.median if timing.is_claimable(before, after, (one, other)) else math.nan
+    is_claimable = timing.is_claimable(before, after, (one, other)) and not bench.describe_load()
+    return before.median / after.median if is_claimable else math.nan
 
 
 def describe_gaps(bench: MatmulBenchmark, twins: tuple[str, str], *pairs: tuple[str, str]) -> str:
     """Return what may be claimed of pairs of products, as `compute_gain` takes them."""
+    if busy := bench.describe_load():
+        return busy
     one, other = (bench.runs[name] for name in twins)
     luck = timing.duration(abs(one.median - other.median))
     lines = [wrap(f"A/A: the same kernel, measured twice in turn, differs from itself by {luck}.")]
@@ -395,11 +364,11 @@ def compare_prediction(prediction: object, measured: float, unit: str) -> None:
         checks.compare_prediction(prediction, measured, unit)
 
 
-def describe_impossible(speed: float, peak: float) -> str:
-    """Return in words that a product cannot be faster than the peak, both in GFLOP/s."""
+def describe_low_peak(speed: float, peak: float) -> str:
+    """Return in words that a product was faster than the measured peak, both in GFLOP/s, and what to do."""
     return (
-        f"The measured peak is {format_number(peak)} GFLOP/s. A product cannot be faster, so one of the two was "
-        f"measured wrongly ({100 * speed / peak:.0f} %): run this cell again."
+        f"Measure again: the product's fastest run ({format_number(speed)} GFLOP/s) was faster than the measured peak "
+        f"({format_number(peak)} GFLOP/s). That peak is too low: likely, another program slowed it down."
     )
 
 
