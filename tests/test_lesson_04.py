@@ -56,6 +56,15 @@ def test_slopes_that_are_all_too_small_by_one_factor_are_named(capsys):
     assert "for 4 images, the slopes for w1 are 0.25 times" in capsys.readouterr().out
 
 
+def test_a_mask_that_is_missing_for_the_biases_alone_is_named(capsys):
+    def backward(x, y, *parameters):
+        w1, _, w2, b2 = lesson_04.backward(x, y, *parameters)
+        return w1, b2 @ parameters[2].T, w2, b2
+
+    lesson_04.check_backward(backward)
+    assert "mask the errors" in capsys.readouterr().out
+
+
 def test_fair_coins_seldom_look_unfair():
     assert lesson_04.compute_luck(*lesson_04.draw_answers(9, 1, 80, 10)) == pytest.approx(22 / 1024)
     heads = np.random.default_rng(0).binomial(30, 0.5, 1_000)
@@ -114,7 +123,7 @@ def test_no_title_is_cut_off(monkeypatch):
     lesson_04.draw_pairs({0: lesson_04.draw_answers(43, 103, 9_400, 454)}, ("plain", "weights averaged"), title)
     lesson_04.draw_slope(lambda bias: bias**2 / 4 + 2, 2, 1.0, 1.0, "bias")
     lesson_04.draw_network([784, 512, 10], title)
-    lesson_04.draw_training([2.3, 1.1], np.eye(784, 16), np.ones(16), {"these 500": 0.9, "500 others": 0.8})
+    lesson_04.draw_training([2.3, 1.1], np.eye(784, 16), {"these 500": 0.9, "500 others": 0.8})
     lesson_04.draw_choice(np.array([0.1, 0.2]), np.array([0.1, 0.1]), title)
     assert len(drawn) == 5
     for figure, alt in drawn:
