@@ -72,14 +72,6 @@ def test_fair_coins_seldom_look_unfair():
     assert np.mean(np.array(values) < 0.05) < 0.06
 
 
-@pytest.mark.parametrize(
-    ("returned", "expected"), [(None, "not done yet"), (True, "a number"), ("0.02", "a number"), (0.0107, "direction")]
-)
-def test_whatever_luck_returns_gets_a_verdict(returned, expected, capsys):
-    lesson_04.check_luck(lambda old, new: returned)
-    assert expected in capsys.readouterr().out
-
-
 def test_a_line_that_does_not_fit_is_refused(capsys):
     overhead, per_image = lesson_04.fit_line({8: 0.0058, 128: 0.0082, 2048: 0.0466})
     assert (overhead, per_image) == pytest.approx((0.0056, 0.00002), rel=0.02)

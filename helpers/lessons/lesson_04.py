@@ -235,13 +235,9 @@ def compute_luck(old: np.ndarray, new: np.ndarray) -> float:
 
 
 def draw_answers(gained: int, lost: int, both: int, neither: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return two arrays of bools: whether an old and a new network are right, for images in a random order.
+    """Return whether an old and a new network are right: arrays of bools, one entry an image, in a random order.
 
-    Args:
-        gained: images that only the new network reads right.
-        lost: images that only the old network reads right.
-        both: images that both read right.
-        neither: images that both misread.
+    Args: how many images only the new network reads right, only the old one, both of them, and neither.
     """
     order = np.random.default_rng().permutation(gained + lost + both + neither)
     old = np.repeat([False, True, True, False], [gained, lost, both, neither])
@@ -433,9 +429,7 @@ def draw_pairs(pairs: Mapping[int, tuple[np.ndarray, np.ndarray]], names: tuple[
         for row, (seed, (old, new)) in enumerate(pairs.items()):
             gap = f"+{(new & ~old).sum()}, -{(old & ~new).sum()}"
             axes.plot(shares[row], [row, row], color=GREY, lw=1.5, zorder=1)
-            axes.annotate(
-                gap, (shares[row].max(), row), xytext=(9, 0), textcoords="offset points", fontsize=9, va="center"
-            )
+            axes.text(shares[row].max(), row, f"   {gap}", fontsize=9, va="center")
             words.append(f"seed {seed}: {shares[row, 0]:.2f} % and {shares[row, 1]:.2f} % ({gap} images)")
         for way, (color, marker) in enumerate([(ORANGE, "o"), (BLUE, "s")]):
             axes.scatter(shares[:, way], rows, color=color, marker=marker, label=names[way])
