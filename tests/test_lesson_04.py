@@ -1,4 +1,4 @@
-"""Lessons 04 and 04b: two layers in NumPy, intervals, pairs, the line, its figures."""
+"""Lessons 04 and 04b: two layers in NumPy, intervals, luck, the line, its figures."""
 
 import numpy as np
 import pytest
@@ -56,11 +56,20 @@ def test_slopes_that_are_all_too_small_by_one_factor_are_named(capsys):
     assert "for 4 images, the slopes for w1 are 0.25 times" in capsys.readouterr().out
 
 
-def test_pairs_are_described_with_what_luck_alone_would_do():
-    line = lesson_04.describe_pairs({0: (0.9, 0.91), 1: (0.91, 0.905), 2: (0.92, 0.94)})
-    assert line.startswith("2 of 3 pairs rise; differences from -0.50 to +2.00 points, median +1.00")
-    assert "all 3 rise by luck alone once in 8 times" in line
-    assert "1.26 points in pairs, 2.14 with independent seeds" in line
+def test_a_mask_that_is_missing_for_the_biases_alone_is_named(capsys):
+    def backward(x, y, *parameters):
+        w1, _, w2, b2 = lesson_04.backward(x, y, *parameters)
+        return w1, b2 @ parameters[2].T, w2, b2
+
+    lesson_04.check_backward(backward)
+    assert "mask the errors" in capsys.readouterr().out
+
+
+def test_fair_coins_seldom_look_unfair():
+    assert lesson_04.compute_luck(*lesson_04.draw_answers(9, 1, 80, 10)) == pytest.approx(22 / 1024)
+    heads = np.random.default_rng(0).binomial(30, 0.5, 1_000)
+    values = [lesson_04.compute_luck(*lesson_04.draw_answers(int(n), 30 - int(n), 0, 0)) for n in heads]
+    assert np.mean(np.array(values) < 0.05) < 0.06
 
 
 def test_a_line_that_does_not_fit_is_refused(capsys):
@@ -103,7 +112,7 @@ def test_no_title_is_cut_off(monkeypatch):
     monkeypatch.setattr(lesson_04, "show", lambda figure, alt: drawn.append((figure, alt)))
     note = " (not the whole training: 2 of 10 epochs, 1,197 of 1,197 images)"
     title = f"Article A's MLP on digits stand-in (not MNIST){note}"
-    lesson_04.draw_pairs({0: (0.9, 0.91), 1: (0.8, 0.7)}, ("plain", "weights averaged"), 10_000, title)
+    lesson_04.draw_pairs({0: lesson_04.draw_answers(43, 103, 9_400, 454)}, ("plain", "weights averaged"), title)
     lesson_04.draw_slope(lambda bias: bias**2 / 4 + 2, 2, 1.0, 1.0, "bias")
     lesson_04.draw_network([784, 512, 10], title)
     lesson_04.draw_training([2.3, 1.1], np.eye(784, 16), np.ones(16), {"these 500": 0.9, "500 others": 0.8})

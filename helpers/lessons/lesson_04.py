@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,7 +42,8 @@ def _draw_layers(rng: np.random.Generator) -> list[tuple[np.ndarray, ...]]:
     for n, inputs, hidden, outputs in [(1, 2, 3, 2), (3, 3, 3, 3), (5, 4, 2, 3), (4, 9, 5, 10), (2, 784, 6, 10)]:
         x, y = rng.random((n, inputs)).round(2), rng.integers(0, outputs, n)
         w1, w2 = (rng.normal(size=(inputs, hidden)) / inputs**0.5).round(2), rng.normal(size=(hidden, outputs)).round(2)
-        b1 = (rng.normal(0, 0.3, hidden) - (x @ w1).mean(axis=0)).round(2) + 0.00005  # ReLU bends at 0: no sum is 0
+        b1 = (rng.normal(0, 0.3, hidden) - (x @ w1).mean(axis=0)).round(2)
+        b1 = (b1 + 0.00005).round(5)  # ReLU bends at 0: no sum is 0
         drawn.append((x, y, w1, b1, w2, rng.normal(size=outputs).round(2)))
     return drawn
 
@@ -72,7 +72,9 @@ def _judge_parts(
                 return found
             if not isinstance(found, tuple | list) or len(found) != len(parts):
                 raise checks.NotYet(f"{name} returns {len(parts)} arrays: {', '.join(parts)}.")
-            return found[number]
+            part = found[number]
+            is_float = isinstance(part, np.ndarray) and part.dtype.kind == "f"
+            return part.round(10) if is_float else part  # 0, not 2.15e-17
 
         answer_part.__name__ = f"{parts[number]} of {name}"
         return answer_part
@@ -114,12 +116,12 @@ def check_backward(learner: Callable[..., tuple]) -> Iterator[str]:
     parts = ("the slopes for w1", "the slopes for b1", "the slopes for w2", "the slopes for b2")
     x, y, *parameters = next(drawn for drawn in _draw_layers(np.random.default_rng(0)) if len(drawn[0]) == 4)
     found = checks.answer(learner, x, y, *parameters, who="backward")
-    _, probabilities = forward(x, *parameters)
-    unmasked = x.T @ ((probabilities - np.eye(10)[y]) / len(x) @ parameters[2].T)
-    first = found[0] if isinstance(found, tuple | list) and found else None
-    if isinstance(first, np.ndarray) and first.shape == unmasked.shape and np.allclose(first, unmasked):
-        raise checks.NotYet("the mask is missing: where ReLU made a hidden value 0, its error is 0, too.")
+    hidden_errors = (forward(x, *parameters)[1] - np.eye(10)[y]) / len(x) @ parameters[2].T
+    unmasked = x.T @ hidden_errors, hidden_errors.sum(axis=0)
     returned = found if isinstance(found, tuple | list) else ()
+    for values, forgotten in zip(returned, unmasked, strict=False):
+        if isinstance(values, np.ndarray) and values.shape == forgotten.shape and np.allclose(values, forgotten):
+            raise checks.NotYet("where ReLU made a hidden value 0, its error is 0, too: mask the errors by hidden > 0.")
     for name, right, values in zip(parts, backward(x, y, *parameters), returned, strict=False):
         factor = _find_factor(values, right)
         if abs(factor - 1) > 1e-6:
@@ -219,11 +221,28 @@ def check_interval(learner: Callable[[int, int], Sequence[float]]) -> Iterator[s
     yield checks.keep_right("interval", learner, f"{len(cases)} cases")
 
 
-def train_pairs(
-    train_one: Callable[[str, int], float], before: str, after: str, seeds: Sequence[int]
-) -> list[tuple[float, float]]:
-    """Return for each seed the accuracies of two ways to train; exercise 2 of lesson 04b writes this function."""
-    return [(train_one(before, seed), train_one(after, seed)) for seed in seeds]
+def compute_luck(old: np.ndarray, new: np.ndarray) -> float:
+    """Return how often fair coins split as unevenly as two networks' answers (McNemar's exact test, two-sided).
+
+    Args:
+        old: whether the first network is right, one bool an image.
+        new: the same of the second network.
+    """
+    gained, lost = int((new & ~old).sum()), int((old & ~new).sum())
+    coins = gained + lost
+    tail = sum(math.comb(coins, heads) for heads in range(max(gained, lost), coins + 1))
+    return min(1.0, 2 * tail / 2**coins)
+
+
+def draw_answers(gained: int, lost: int, both: int, neither: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return whether an old and a new network are right: arrays of bools, one entry an image, in a random order.
+
+    Args: how many images only the new network reads right, only the old one, both of them, and neither.
+    """
+    order = np.random.default_rng().permutation(gained + lost + both + neither)
+    old = np.repeat([False, True, True, False], [gained, lost, both, neither])
+    new = np.repeat([True, False, True, False], [gained, lost, both, neither])
+    return old[order], new[order]
 
 
 def compute_epoch_seconds(image_count: int, batch_size: int, overhead: float, per_image: float) -> float:
@@ -255,34 +274,25 @@ def describe_line(seconds: float) -> str:
 
 
 @checks.print_verdict
-def check_pairs_of(learner: Callable[..., list]) -> Iterator[str]:
-    """Judge exercise 2 of lesson 04b: train with and without a change from each seed, and report every pair."""
-    drawn = np.random.default_rng().uniform(90, 99, (2, 12)).round(2).tolist()
-
-    @functools.wraps(learner)
-    def with_fake(seeds: list[int]) -> list:
-        runs: list[tuple[str, int]] = []
-
-        def train_one(way: str, seed: int) -> float:
-            if way not in ("a", "b"):
-                raise checks.NotYet(f"it trains in the way {way!r}; use the ways `before` and `after` that it gets.")
-            runs.append((way, seed))
-            return drawn["ab".index(way)][seed]
-
-        pairs = learner(train_one, "a", "b", seeds)
-        if len(runs) != len(set(runs)):
-            raise checks.NotYet(
-                "it trains in the same way from the same seed twice. Which of the two would you report?"
-            )
-        return pairs
-
-    def right(seeds: list[int]) -> list[tuple[float, float]]:
-        return train_pairs(lambda way, seed: drawn["ab".index(way)][seed], "a", "b", seeds)
-
-    def cases(rng: np.random.Generator) -> list[tuple]:
-        return [([0],), ([0, 1, 2, 3, 4],), ([7, 3, 10],), (list(range(8)),)]
-
-    yield checks.keep_right("pairs_of", learner, checks.judge_function(with_fake, right, cases))
+def check_luck(learner: Callable[[np.ndarray, np.ndarray], float]) -> Iterator[str]:
+    """Judge exercise 2 of lesson 04b; 0.01 may be missing, as where coins are thrown, or for McNemar's chi-square."""
+    cases = [(9, 1, 80, 10), (60, 40, 800, 100), (40, 60, 800, 100), (8, 8, 900, 84), (0, 0, 90, 10)]
+    cases += [(30, 50, 900, 20), (1, 0, 9, 0), (0, 12, 500, 20), (900, 800, 8_000, 300)]
+    for counts in cases:
+        gained, lost, *_ = counts
+        old, new = draw_answers(*counts)
+        expected = compute_luck(old, new)
+        who = f"for {gained} gained and {lost} lost of {sum(counts):,} images, luck"
+        found = checks.answer(learner, old.copy(), new.copy(), who=who)
+        if found is None or found is ...:
+            raise checks.NotDone(f"{who} returned {found}.")
+        is_number = isinstance(found, int | float | np.integer | np.floating) and not isinstance(found, bool)
+        if not is_number or not -1e-9 <= found <= 1 + 1e-9:
+            raise checks.NotYet(f"{who} returned {checks.short(found)}; expected a number from 0 to 1.")
+        if not math.isclose(found, expected, rel_tol=0, abs_tol=0.01):
+            why = " The other direction counts, too." if math.isclose(found, expected / 2, abs_tol=0.0005) else ""
+            raise checks.NotYet(f"{who} returned {found:.3g}; expected about {expected:.3g}.{why}")
+    yield checks.keep_right("luck", learner, f"{len(cases)} cases")
 
 
 @checks.print_verdict
@@ -367,7 +377,7 @@ def draw_training(losses: Sequence[float], learned: np.ndarray, on: np.ndarray, 
     Args:
         losses: one a step.
         learned: how the weights of the first layer changed, of shape (784, hidden); the first ten are drawn.
-        on: the share of images, from 0 to 1, for which each hidden value was above 0 at the start.
+        on: the share of images, from 0 to 1, for which each hidden value is above 0.
         right: for each set of images the share, from 0 to 1, that is answered right.
     """
     shares = ", ".join(f"{share:.0%} of {images}" for images, share in right.items())
@@ -405,49 +415,26 @@ def draw_choice(chosen_by: np.ndarray, others: np.ndarray, title: str) -> None:
     show(drawn, f"{title} The chosen one: {x[best]:.0f} % of the images that chose it, {y[best]:.1f} % of others.")
 
 
-def draw_pairs(pairs: Mapping[int, Sequence[float]], names: tuple[str, str], images: int, title: str) -> None:
-    """Draw for each seed the accuracies of two ways of training, joined, their difference, and one 95 % interval.
+def draw_pairs(pairs: Mapping[int, tuple[np.ndarray, np.ndarray]], names: tuple[str, str], title: str) -> None:
+    """Draw for each seed the accuracies of two ways of training, joined, and the images that only one of them reads.
 
     Args:
-        pairs: for each seed both accuracies, from 0 to 1, on the validation images.
+        pairs: for each seed two arrays of bools, whether each validation image is right.
         names: of the two ways.
-        images: how many validation images there are.
         title: the message of the figure, with the dataset.
     """
-    first, second = ([100 * pair[way] for pair in pairs.values()] for way in (0, 1))
-    rows, middle = range(len(pairs)), float(np.median(first)) / 100
-    low, high = (100 * end for end in compute_interval(round(middle * images), images))
-    with figure(7.5, 0.42 * len(pairs) + 2.1, title) as (drawn, axes):
-        for row, ends in enumerate(zip(first, second, strict=True)):
-            axes.plot(ends, [row, row], color=GREY, lw=1.5, zorder=1)
-            gap = f"{ends[1] - ends[0]:+.2f}"
-            axes.annotate(gap, (max(ends), row), xytext=(9, 0), textcoords="offset points", fontsize=9, va="center")
-        axes.scatter(first, rows, color=ORANGE, marker="o", label=names[0])
-        axes.scatter(second, rows, color=BLUE, marker="s", label=names[1])
-        axes.plot([low, high], [len(pairs)] * 2, color="black", marker="|", ms=9, label=f"95 % interval, {names[0]}")
-        axes.set_yticks(range(len(pairs) + 1), [*(f"seed {seed}" for seed in pairs), f"{images:,} images"])
-        axes.margins(x=0.12)
-        axes.set(xlabel="accuracy on the validation images (%); beside it the difference in points")
-        axes.set(ylim=(len(pairs) + 0.5, -0.5))
-        drawn.legend(loc="outside lower center", ncols=3)
-    both = zip(pairs, first, second, strict=True)
-    words = "; ".join(f"seed {seed}: {one:.2f} % and {other:.2f} %" for seed, one, other in both)
-    show(drawn, f"{title}. {names[0]} and {names[1]}: {words}. 95 % interval: {low:.2f} to {high:.2f} %.")
-
-
-def describe_pairs(pairs: Mapping[int, Sequence[float]]) -> str:
-    """Say in how many pairs the second accuracy is higher, how often luck makes all rise, and what a pair is worth.
-
-    Args:
-        pairs: for each seed two accuracies, from 0 to 1; at least two seeds.
-    """
-    accuracies = 100 * np.array(list(pairs.values()))
-    within, apart = np.std(accuracies[:, 1] - accuracies[:, 0], ddof=1), np.sqrt(accuracies.var(axis=0, ddof=1).sum())
-    differences = [100 * (after - before) for before, after in pairs.values()]
-    higher, n = sum(difference > 0 for difference in differences), len(differences)
-    return (
-        f"{higher} of {n} pairs rise; differences from {min(differences):+.2f} to {max(differences):+.2f} points, "
-        f"median {np.median(differences):+.2f}\n"
-        f"(if a change does nothing, all {n} rise by luck alone once in {2**n} times)\n"
-        f"standard deviation of the differences: {within:.2f} points in pairs, {apart:.2f} with independent seeds"
-    )
+    rows, words = range(len(pairs)), []
+    shares = 100 * np.array([[right.mean() for right in pair] for pair in pairs.values()])
+    with figure(7.0, 0.42 * len(pairs) + 1.8, title) as (drawn, axes):
+        for row, (seed, (old, new)) in enumerate(pairs.items()):
+            gap = f"+{(new & ~old).sum()}, -{(old & ~new).sum()}"
+            axes.plot(shares[row], [row, row], color=GREY, lw=1.5, zorder=1)
+            axes.text(shares[row].max(), row, f"   {gap}", fontsize=9, va="center")
+            words.append(f"seed {seed}: {shares[row, 0]:.2f} % and {shares[row, 1]:.2f} % ({gap} images)")
+        for way, (color, marker) in enumerate([(ORANGE, "o"), (BLUE, "s")]):
+            axes.scatter(shares[:, way], rows, color=color, marker=marker, label=names[way])
+        axes.set_yticks(rows, [f"seed {seed}" for seed in pairs])
+        axes.margins(x=0.2)
+        axes.set(xlabel="accuracy on the validation images (%)", ylim=(len(pairs) - 0.5, -0.5))
+        drawn.legend(loc="outside lower center", ncols=2)
+    show(drawn, f"{title}. {names[0]} and {names[1]}: {'; '.join(words)}.")
