@@ -213,12 +213,12 @@ def _with_workers(serve: Callable[..., Any]) -> Callable[[list, list], object]:
         def receive_any() -> tuple[int, np.ndarray]:
             if len(came) == len(order):
                 raise checks.NotYet(f"receive_any() is called once more than {len(order)} times, and waits forever.")
-            worker = order[len(came)]
-            if worker not in at and worker not in came:
-                raise checks.NotYet(f"receive_any() waits forever: worker {worker} was sent no weights.")
-            if worker not in at:
+            for worker in set(came) - set(at):
                 advice = "Answer each worker before you wait for the next one."
                 raise checks.NotYet(f"worker {worker} sent a gradient and got no new weights. {advice}")
+            worker = order[len(came)]
+            if worker not in at:
+                raise checks.NotYet(f"receive_any() waits forever: worker {worker} was sent no weights.")
             came.append(worker)
             return worker, 4 * at.pop(worker) + worker
 
@@ -227,8 +227,8 @@ def _with_workers(serve: Callable[..., Any]) -> Callable[[list, list], object]:
             return answer
         if not isinstance(answer, tuple | list) or len(answer) != 2:
             raise checks.NotYet(f"expected (weights, by), came {answer!r}")
-        if unanswered := sorted(set(came) - set(at)):
-            raise checks.NotYet(f"at the end worker {unanswered[0]} got no weights for its last gradient, and waits.")
+        for worker in set(came) - set(at):
+            raise checks.NotYet(f"at the end worker {worker} got no weights for its last gradient, and waits.")
         if np.asarray(answer[1]).dtype.kind not in "iuf":
             raise checks.NotYet(f"expected the numbers of workers in by, came {answer[1]!r}")
         return {"weights": np.round(answer[0], 6).tolist(), "by": [*map(int, answer[1])]}
