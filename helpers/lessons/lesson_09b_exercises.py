@@ -280,7 +280,7 @@ def _judge_train(learner: Callable[..., object], steps: int, every: int, deaths:
 
 def _format_lives(lives: list[list[int]]) -> str:
     """Return the steps of each life, with a bar at each restart."""
-    return " | ".join(" ".join(map(str, life)) or "none" for life in lives)
+    return " | ".join(" ".join(map(str, life)) for life in lives) or "none"
 
 
 def _play_lives(
@@ -291,7 +291,7 @@ def _play_lives(
     A checkpoint of the beginning or of the end is always allowed, and is kept but not counted.
 
     Returns:
-        The steps that each life computed, after which steps checkpoints were saved, and the weights at the end.
+        The steps of each life that computed any, after which steps checkpoints were saved, and the weights at the end.
     """
 
     def is_counted(done: int) -> bool:
@@ -323,7 +323,7 @@ def _play_lives(
                 train, steps, every, start, one_step, save, lambda: kept[-1] if kept else None, who=who
             )
             saved = sorted({done for done, _ in kept if is_counted(done)})
-            return lives, saved, answer
+            return [life for life in lives if life], saved, answer
     raise checks.NotYet(f"{who} does not end.")
 
 

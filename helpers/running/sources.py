@@ -53,7 +53,7 @@ def _gather(name: str, value: object, gathered: dict[str, str]) -> None:
                 raise _refuse(used)
         source = read_source(value)
         if not source or value.__closure__:
-            raise _refuse(name)
+            raise WorkshopError(f"`{name}` cannot be sent to another process.", "", "Write it with `def`, in a cell.")
         source += "" if value.__name__ == name else f"\n{name} = {value.__name__}\n"
         del gathered[name]  # it comes after what it uses
         gathered[name] = source
