@@ -107,14 +107,14 @@ def test_a_time_line_shows_who_computed_when(monkeypatch):
 
 def test_an_asynchronous_training_ends_for_both_workers_whoever_sent_the_last_gradient(functions, batches):
     one = {name: array[:1] for name, array in batches.items()}
-    _, _, by = lesson.run(functions.asynchronous, 3, arguments=one).results[2]
+    _, by = lesson.run(functions.asynchronous, 3, arguments={**one, "serve": lesson.serve}).results[2]
     assert len(by) == 2
 
 
-def test_a_checkpoint_that_is_replaced_is_whole_after_every_death(tmp_path):
-    source = next(c.source for c in lesson_files.read(NOTEBOOKS[1]).cells if c.source.startswith("def write_again"))
-    write = worker.Script("write_again_and_again", source).define()
-    assert lesson.count_broken(write, 6, aside=True) == 0
+def test_checkpoints_that_are_replaced_in_real_files_are_whole_after_every_death():
+    source = next(c.source for c in lesson_files.read(NOTEBOOKS[1]).cells if c.source.startswith("def save_until"))
+    function = worker.Script("save_until_killed", source.partition("\n\n\n")[0]).define()
+    assert lesson.count_broken(function, 4, lesson.save, lesson.newest) == 0
 
 
 @pytest.mark.slow
@@ -122,9 +122,9 @@ def test_a_checkpoint_that_is_replaced_is_whole_after_every_death(tmp_path):
 def test_whenever_a_process_dies_the_same_weights_are_reached(functions, batches, tmp_path):
     """Sixteen steps: before there is a checkpoint, when it is written, before the last step."""
     batches = {name: np.concatenate([array, array]) for name, array in batches.items()}
-    expected = lesson.split_layers(lesson.train_alone(**batches, epochs=2))
+    expected = lesson.train_alone(**batches, order=range(16))
     for at, begins in ((1, (0,)), (8, (0, 8)), (15, (8,))):
-        given = {**batches, "steps": 16, "folder": str(tmp_path / str(at))}
+        given = {**batches, "steps": 16, "train": lesson.train, "folder": str(tmp_path / str(at))}
         Path(given["folder"]).mkdir()
         options = {"arguments": {**given, "dies_at": at}, "variables": lesson.JAX_ENV, "check": False}
         assert lesson.read_survivor_result(lesson.run(functions.train_together, 2, **options))["noticed"] < 30

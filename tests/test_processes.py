@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 import io
+import math
 import os
 import shutil
 import signal
@@ -25,7 +26,7 @@ from helpers.errors import WorkshopError
 from helpers.measure import tables
 from helpers.running import processes
 from helpers.running.processes import Run
-from helpers.running.worker import PlainUnpickler
+from helpers.running.worker import PlainUnpickler, Script
 
 LONG = 300  # seconds: against a hang; no run of a test takes so long
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="written for POSIX signals and groups")
@@ -92,6 +93,32 @@ def test_a_function_that_no_lesson_shows_travels_by_its_name():
     assert "in helpers/measure/workload.py, line" in message and "There is no workload called 'huge'." in message
     with pytest.raises(ValueError, match="module:function"):
         run("shutil.which")
+
+
+OWN = """
+import math
+
+HALF, BAD = 0.5, object()
+
+def half(x):
+    return HALF * x
+
+def own(numbers):
+    return [math.floor(half(x)) for x in numbers]
+
+def bad():
+    return BAD
+"""
+
+
+def test_functions_among_the_arguments_travel_with_what_they_use_of_a_notebook():
+    def call(numbers, cut, measure):
+        return cut(numbers), measure(3, 4)
+
+    own = Script("own", OWN).define()
+    assert run(call, arguments={"numbers": [4, 7], "cut": own, "measure": math.hypot}).result == ([2, 3], 5)
+    with pytest.raises(WorkshopError, match="`BAD` of this notebook"):
+        run(call, arguments={"cut": Script("bad", OWN).define()})
 
 
 def test_each_process_has_its_number_and_all_the_addresses():

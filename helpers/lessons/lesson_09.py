@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 import itertools
 import math
@@ -16,8 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -26,11 +24,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from helpers.errors import WorkshopError
-from helpers.judge.messages import Receive, Send
-from helpers.lessons.lesson_09_exercises import check_all_reduce, check_serve, check_share, serve  # noqa: F401
+from helpers.judge import checks
+from helpers.lessons.lesson_09_exercises import (  # noqa: F401 (the notebooks call the checks here)
+    all_reduce,
+    check_all_reduce,
+    check_serve,
+    check_share,
+    serve,
+    share,
+)
 from helpers.lessons.lesson_09_steps import draw_steps, measure_step_parts  # noqa: F401
-from helpers.lessons.lesson_09b_exercises import Disk, check_checkpoints, check_receive, check_train  # noqa: F401
-from helpers.training import checkpoint
+from helpers.lessons.lesson_09b_exercises import (  # noqa: F401
+    Disk,
+    Folder,
+    check_checkpoints,
+    check_receive,
+    check_train,
+    newest,
+    save,
+    train,
+)
 from helpers.variables import KEY, PATIENCE
 
 if TYPE_CHECKING:
@@ -45,6 +58,7 @@ RATE = 0.05
 SHAPES = [(784, 512), (512,), (512, 512), (512,), (512, 10), (10,)]  # article A's network
 # After this time a run ends with a message. ANYGPU_PATIENCE is for busy machines.
 SECONDS = 100.0 * float(os.environ.get(PATIENCE, "1"))
+SOLUTIONS = {function.__name__: function for function in (share, all_reduce, serve, save, newest, train)}
 JAX_ENV = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
 
 
@@ -144,7 +158,7 @@ class Peers:
         Raises:
             EOFError: the other process is gone (ConnectionResetError on some systems).
         """
-        return np.frombuffer(self._connections[other].recv_bytes(), np.float32)
+        return np.frombuffer(self._connections[other].recv_bytes(), np.float32).copy()  # writable
 
     def receive_any(self) -> tuple[int, np.ndarray]:
         """Wait for numbers from whichever rank sends first; return (rank, numbers)."""
@@ -155,25 +169,9 @@ class Peers:
         return other, self.receive(other)
 
 
-def share(images: int, rank: int, size: int) -> tuple[int, int]:
-    """Return (first, end) of one rank's images."""
-    return rank * images // size, (rank + 1) * images // size
-
-
-def all_reduce(numbers: np.ndarray, rank: int, size: int, send: Send, receive: Receive) -> np.ndarray:
-    """Return the sum of all ranks' numbers; all ranks add in the same order, so their sums are equal to the last bit.
-
-    Args:
-        numbers: this rank's.
-        rank: of this process.
-        size: the number of processes.
-        send: takes a rank and numbers.
-        receive: takes a rank.
-    """
-    for other in range(size):
-        if other != rank:
-            send(other, numbers)
-    return functools.reduce(np.add, [numbers if other == rank else receive(other) for other in range(size)])
+def find_own(*names: str) -> dict[str, Callable[..., object]]:
+    """Return by name the learner's functions that a check called right, otherwise the lesson's; print which."""
+    return {name: checks.find_right(name, SOLUTIONS[name]) for name in names}
 
 
 # --------------------------------------------------------------------------------------- the network, and its training
@@ -219,19 +217,19 @@ def compute_gradient(weights: np.ndarray, images: np.ndarray, labels: np.ndarray
     return float(loss), np.concatenate([part.ravel() for part in made])
 
 
-def train_alone(images: np.ndarray, labels: np.ndarray, epochs: int) -> np.ndarray:
-    """Return the weights after some epochs in one process that nobody kills.
+def train_alone(images: np.ndarray, labels: np.ndarray, order: Iterable[int]) -> list[np.ndarray]:
+    """Return the weights of each layer after some steps in one process that nobody kills.
 
     Args:
         images: uint8 of shape (batches, BATCH, 784).
         labels: of shape (batches, BATCH).
-        epochs: the number of epochs.
+        order: the numbers of the steps; after the last batch comes the first again.
     """
     weights = make_initial_weights()
-    for _ in range(epochs):
-        for x, y in zip(images, labels, strict=True):
-            weights -= RATE * compute_gradient(weights, x, y)[1]
-    return weights
+    for step in order:
+        batch = step % len(images)
+        weights -= RATE * compute_gradient(weights, images[batch], labels[batch])[1]
+    return split_layers(weights)
 
 
 def run_worker(
@@ -291,23 +289,24 @@ def read_survivor_result(run: Run) -> Any:  # noqa: ANN401 (plain data)
     return run.result
 
 
-def count_broken(write: Callable[..., None], processes: int, aside: bool) -> int:
-    """Return how many processes leave a broken checkpoint, if they write checkpoints until they are killed.
+def count_broken(function: Callable[..., None], processes: int, save: Callable, newest: Callable) -> int:
+    """Return how many processes leave no whole checkpoint if they save until they are killed.
 
     Args:
-        write: has parameters `process`, `folder` and `aside`, and writes folder/PROCESS.npz.
+        function: has parameters `process`, `folder` and `save`, and saves in a `Folder` at folder/PROCESS, for each
+            step 10,000 weights, each of them the step.
         processes: their number.
-        aside: whether each new file is written under another name, and renamed when it is whole.
+        save: takes a disk, a step and weights.
+        newest: takes a disk; returns the step and the weights, or None before the first checkpoint.
     """
     broken = 0
-    with tempfile.TemporaryDirectory(prefix="anygpu-") as folder:
-        run(write, processes, arguments={"folder": folder, "aside": aside}, check=False)
-        for file in (Path(folder, f"{process}.npz") for process in range(processes)):
-            whole = aside and not file.exists()  # killed before its first one was whole
-            broken_file = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
-            with contextlib.suppress(*broken_file), np.load(file) as kept:
-                whole = kept["weights"].shape == make_initial_weights().shape and kept["step"] >= 0
-            if not whole:
+    with tempfile.TemporaryDirectory(prefix="anygpu-") as path:
+        run(function, processes, arguments={"folder": path, "save": save}, check=False)
+        for process in range(processes):
+            try:
+                step, weights = newest(Folder(Path(path, str(process)))) or (0, [0.0] * 10_000)
+                broken += [*weights] != [float(step)] * 10_000
+            except (OSError, ValueError, TypeError, LookupError):
                 broken += 1
     return broken
 
@@ -344,14 +343,32 @@ def build_network(weights: np.ndarray) -> keras.Model:
     return model
 
 
-def save_checkpoint(folder: str, model: keras.Model, losses: Sequence[float]) -> None:
-    """Write the checkpoint into a folder that all processes can reach; on a cluster it is on a shared disk."""
-    checkpoint.save(Path(folder, "checkpoint.npz"), model, losses)
+class Checkpoints:
+    """The checkpoints of a training run in a folder that all its processes reach; only rank 0 writes them.
 
+    A process reads once, at the beginning: later, rank 0 may already have written the next one.
+    """
 
-def load_checkpoint(folder: str, model: keras.Model) -> list[float]:
-    """Give a model the weights of the checkpoint in a folder, and return its losses; an empty list without one."""
-    return checkpoint.load(Path(folder, "checkpoint.npz"), model)
+    def __init__(self, folder: str, process: int) -> None:
+        """Read the checkpoint, if there is one."""
+        self._file, self._is_writer = Path(folder, "checkpoint.npz"), process == 0
+        self._kept: tuple[int, list[np.ndarray]] | None = None
+        if self._file.exists():
+            with np.load(self._file) as kept:
+                self._kept = int(kept["done"]), [kept[f"arr_{number}"] for number in range(len(kept.files) - 1)]
+        self.begun = self._kept[0] if self._kept else 0  # the steps that were done before
+
+    def save(self, done: int, weights: Sequence[np.ndarray]) -> None:
+        """Keep the weights after `done` steps: written aside, then replaced."""
+        self._kept = done, [*weights]
+        if self._is_writer:
+            new = self._file.with_name("new.npz")
+            np.savez(new, *weights, done=done)
+            new.replace(self._file)
+
+    def newest(self) -> tuple[int, list[np.ndarray]] | None:
+        """Return (done, weights) of the last checkpoint; None if there is none."""
+        return self._kept
 
 
 def describe_death(error: Exception) -> dict[str, object]:

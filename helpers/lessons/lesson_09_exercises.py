@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 from collections.abc import Callable, Iterator
@@ -9,10 +10,26 @@ from typing import Any
 
 import numpy as np
 
+from helpers.errors import WorkshopError
 from helpers.judge import checks, messages
 from helpers.judge.messages import Receive, Send
+from helpers.running import sources
 
-# ------------------------------------------------------------------------------------------- the exercises of lesson 09
+
+def keep_own(account: str, **functions: Callable[..., object]) -> str:
+    """Keep right functions for the processes of later cells, if they can be sent there; return the account."""
+    try:
+        sources.gather_sources(functions)
+    except WorkshopError as why:
+        return f"{account}. The lesson goes on with its own solution. {why.what}"
+    for name, function in functions.items():
+        account = checks.keep_right(name, function, account)
+    return account
+
+
+def share(images: int, rank: int, size: int) -> tuple[int, int]:
+    """Return (first, end) of one rank's images."""
+    return rank * images // size, (rank + 1) * images // size
 
 
 @checks.print_verdict
@@ -23,24 +40,27 @@ def check_share(learner: Callable[[int, int, int], tuple[int, int]]) -> Iterator
     cases += [tuple(case) for case in np.random.default_rng().integers((0, 1), (5_000, 65), (12, 2)).tolist()]
     for images, size in cases:
         parts = sorted(_ask_part(learner, images, rank, size) for rank in range(size))
-        sizes = [end - first for first, end in parts]
-        starts, ends = [first for first, _ in parts], [end for _, end in parts]
-        if [*starts, images] != [0, *ends] or max(sizes) - min(sizes) > 1:
+        if wrong := _name_wrong_part(parts, images):
             actual = ", ".join(map(str, parts[:5])) + (", ..." if size > 5 else "")
-            raise checks.NotYet(
-                f"{images} images, {size} processes: expected each image in one part, and parts that differ by one "
-                f"image at most; came {actual}{_name_wrong_image(parts, images)}"
-            )
-    yield f"{len(cases)} batches, each image in one part, and parts that differ by one image at most"
+            raise checks.NotYet(f"with {images} images and {size} processes, {wrong}; came {actual}")
+    account = f"{len(cases)} batches, each image in one part, and parts that differ by one image at most"
+    yield keep_own(account, share=learner)
 
 
-def _name_wrong_image(parts: list[tuple[int, int]], images: int) -> str:
-    """Return which image is first in no part or in several, as the end of a sentence; empty if there is none."""
-    for image in range(images):
-        count = sum(first <= image < end for first, end in parts)
-        if count != 1:
-            return f"; image {image} is in {count} parts"
-    return ""
+def _name_wrong_part(parts: list[tuple[int, int]], images: int) -> str:
+    """Return what is wrong with the parts of a batch, sorted, as a sentence; empty if nothing is."""
+    sizes = [end - first for first, end in parts]
+    if min(sizes) < 0:
+        return "a part ends before its first image"
+    before = 0  # images that belong to a part
+    for first, end in parts:
+        if first != before:
+            return f"image {before} is in no part" if first > before else f"two parts overlap at image {first}"
+        before = end
+    if before != images:
+        return f"image {before} is in no part" if before < images else f"there is no image {images}"
+    most, least = max(sizes), min(sizes)
+    return f"one part has {most} images and another {least}" if most - least > 1 else ""
 
 
 def _ask_part(share: Callable[[int, int, int], object], images: int, rank: int, size: int) -> tuple[int, int]:
@@ -52,6 +72,22 @@ def _ask_part(share: Callable[[int, int, int], object], images: int, rank: int, 
     except (TypeError, ValueError):
         raise checks.NotYet(f"{call} expected two whole numbers, (first, end); actual: {answer!r}") from None
     return first, end
+
+
+def all_reduce(numbers: np.ndarray, rank: int, size: int, send: Send, receive: Receive) -> np.ndarray:
+    """Return the sum of all ranks' numbers; all ranks add in the same order, so their sums are equal to the last bit.
+
+    Args:
+        numbers: this rank's.
+        rank: of this process.
+        size: the number of processes.
+        send: takes a rank and numbers.
+        receive: takes a rank.
+    """
+    for other in range(size):
+        if other != rank:
+            send(other, numbers)
+    return functools.reduce(np.add, [numbers if other == rank else receive(other) for other in range(size)])
 
 
 @checks.print_verdict
@@ -73,7 +109,7 @@ def check_all_reduce(learner: Callable[..., np.ndarray]) -> Iterator[str]:
         arrays = rng.normal(size=(2, size, 50)).astype(np.float32)
         arrays[:, :2, -1] = 2.0**70, -(2.0**70)  # added to either, the others' numbers are lost, in float64, too
         _expect_equal_bits(_run_ranks(learner, arrays), arrays)
-    yield "groups of 1 to 5 processes, each called twice, equal to the last bit"
+    yield keep_own("groups of 1 to 5 processes, each called twice, equal to the last bit", all_reduce=learner)
 
 
 def _expect_equal_bits(answers: list[list], arrays: np.ndarray) -> None:
@@ -107,10 +143,13 @@ def _run_ranks(all_reduce: Callable[..., object], arrays: np.ndarray) -> list[li
     calls, size, n = arrays.shape
 
     def run_rank(rank: int, send: Send, receive: Receive) -> list:
+        def send_float32(other: int, numbers: np.ndarray) -> None:
+            send(other, np.asarray(numbers, np.float32))
+
         who = f"with {size} processes all_reduce, at rank {rank},"
         answers = []
         for numbers in arrays[:, rank]:
-            answers.append(checks.answer(all_reduce, numbers.copy(), rank, size, send, receive, who=who))
+            answers.append(checks.answer(all_reduce, numbers.copy(), rank, size, send_float32, receive, who=who))
         return answers
 
     answers, sent = messages.play(run_rank, size)
@@ -153,7 +192,7 @@ def check_serve(learner: Callable[..., tuple]) -> Iterator[str]:
         for order in ([0, 1, 1, 1, 0], [0], [1, 1, 1], rng.integers(0, 2, 20).tolist()):
             yield rng.normal(0, 9, 3).round(2).tolist(), order
 
-    yield checks.judge_function(_with_workers(learner), _with_workers(serve), cases)
+    yield keep_own(checks.judge_function(_with_workers(learner), _with_workers(serve), cases), serve=learner)
 
 
 def _with_workers(serve: Callable[..., Any]) -> Callable[[list, list], object]:
@@ -161,19 +200,26 @@ def _with_workers(serve: Callable[..., Any]) -> Callable[[list, list], object]:
 
     def serve_workers(weights: list[float], order: list[int]) -> object:
         at: dict[int, np.ndarray] = {}
-        coming = iter(order)
+        came: list[int] = []
 
         def send(worker: int, weights: np.ndarray) -> None:
             if worker not in (0, 1):
                 raise checks.NotYet(f"send({worker!r}, ...): the workers are 0 and 1.")
+            if worker in at:
+                advice = "Send the new weights only to the worker that came."
+                raise checks.NotYet(f"worker {worker} is sent weights while it computes with others. {advice}")
             at[worker] = np.array(weights, float)
 
         def receive_any() -> tuple[int, np.ndarray]:
-            worker = next(coming, None)
-            if worker is None:
-                raise checks.NotYet(f"receive_any() is called once more than {len(order)} times, and waits for ever.")
+            if len(came) == len(order):
+                raise checks.NotYet(f"receive_any() is called once more than {len(order)} times, and waits forever.")
+            for worker in set(came) - set(at):
+                advice = "Answer each worker before you wait for the next one."
+                raise checks.NotYet(f"worker {worker} sent a gradient and got no new weights. {advice}")
+            worker = order[len(came)]
             if worker not in at:
-                raise checks.NotYet(f"receive_any() waits for ever: worker {worker} was sent no weights.")
+                raise checks.NotYet(f"receive_any() waits forever: worker {worker} was sent no weights.")
+            came.append(worker)
             return worker, 4 * at.pop(worker) + worker
 
         answer = serve(np.array(weights), len(order), send, receive_any)
@@ -181,6 +227,8 @@ def _with_workers(serve: Callable[..., Any]) -> Callable[[list, list], object]:
             return answer
         if not isinstance(answer, tuple | list) or len(answer) != 2:
             raise checks.NotYet(f"expected (weights, by), came {answer!r}")
+        for worker in set(came) - set(at):
+            raise checks.NotYet(f"at the end worker {worker} got no weights for its last gradient, and waits.")
         if np.asarray(answer[1]).dtype.kind not in "iuf":
             raise checks.NotYet(f"expected the numbers of workers in by, came {answer[1]!r}")
         return {"weights": np.round(answer[0], 6).tolist(), "by": [*map(int, answer[1])]}

@@ -5,13 +5,18 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
+import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 import numpy as np
 
 from helpers.judge import checks
+from helpers.judge.values import describe_mismatch
+from helpers.lessons.lesson_09_exercises import keep_own
 
 
 class Died(BaseException):
@@ -64,7 +69,56 @@ class Disk:
         self._lived += 1
 
 
+class Folder:
+    """The actions of `Disk` on real files, one a name, with one number a line."""
+
+    def __init__(self, path: str | Path) -> None:
+        """Begin with the files that are there."""
+        self._path = Path(path)
+        self._path.mkdir(exist_ok=True)
+
+    def write(self, name: str, numbers: Iterable[float]) -> None:
+        """Write a list straight into the file of that name."""
+        with self._locate(name).open("w", encoding="utf-8") as file:
+            for number in numbers:
+                file.write(json.dumps(number, default=float) + "\n")
+
+    def replace(self, old: str, new: str) -> None:
+        """Rename a file."""
+        self._locate(old).replace(self._locate(new))
+
+    def delete(self, name: str) -> None:
+        """Delete a file."""
+        self._locate(name).unlink()
+
+    def read(self, name: str) -> list:
+        """Return the numbers whose lines are whole."""
+        lines = self._locate(name).read_text(encoding="utf-8").splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def names(self) -> list[str]:
+        """Return all names in alphabetical order."""
+        return sorted(unquote(path.name) for path in self._path.iterdir())
+
+    def _locate(self, name: str) -> Path:
+        return self._path / quote(str(name), safe=" ")
+
+
 Checkpoint = tuple[int, list]  # a step, its weights
+
+
+def save(disk: Disk | Folder, step: int, weights: list) -> None:
+    """Write a checkpoint aside, then give it the name that `newest` reads."""
+    disk.write("new", [step, *weights])
+    disk.replace("new", "checkpoint")
+
+
+def newest(disk: Disk | Folder) -> Checkpoint | None:
+    """Return the step and the weights of the last checkpoint; None if there is none."""
+    if "checkpoint" not in disk.names():
+        return None
+    step, *weights = disk.read("checkpoint")
+    return step, weights
 
 
 @checks.print_verdict
@@ -101,7 +155,7 @@ def check_checkpoints(save: Callable[[Disk, int, list], object], newest: Callabl
             deaths += _judge_deaths(save, newest, disk, new, new, "saved once; ")
             old = new
     _judge_newest(newest, first, [(1, [0.5, 0.0])], "with the first disk again, as a new process has it")
-    yield f"{deaths} deaths, and a whole checkpoint after each"
+    yield keep_own(f"{deaths} deaths, and a whole checkpoint after each", save=save, newest=newest)
 
 
 def _judge_deaths(
@@ -185,20 +239,18 @@ def _judge_newest(
 @checks.print_verdict
 def check_train(learner: Callable[..., object]) -> Iterator[str]:
     """Judge exercise 2 of lesson 09b: a training run that is killed again and again ends as if nothing had happened."""
-
-    def cases(rng: np.random.Generator) -> Iterator[tuple]:
-        for steps, every in ((6, 2), (7, 3), (5, 1), (4, 9), (12, 4), (1, 1), (0, 2)):
-            yield steps, every, []
-            for calls in range(steps + steps // every):
-                yield steps, every, [calls]
-                yield steps, every, [calls, *rng.integers(0, steps + 1, 3).tolist()]
-
-    yield checks.judge_function(_with_deaths(learner), _with_deaths(train), cases)
+    rng, sizes = np.random.default_rng(), ((6, 2), (7, 3), (5, 1), (4, 9), (12, 4), (1, 1), (0, 2))
+    once = [(steps, every, [calls]) for steps, every in sizes for calls in range(steps + steps // every)]
+    often = [(steps, every, [*calls, *rng.integers(0, steps + 1, 3).tolist()]) for steps, every, calls in once]
+    cases = [*((steps, every, []) for steps, every in sizes), *once, *often]
+    for steps, every, deaths in cases:
+        _judge_train(learner, steps, every, deaths)
+    yield keep_own(f"{len(cases)} training runs, killed up to four times", train=learner)
 
 
-def train(steps: int, every: int, one_step: Callable, save: Callable, newest: Callable) -> tuple:
+def train(steps: int, every: int, weights: Any, one_step: Callable, save: Callable, newest: Callable) -> Any:  # noqa: ANN401
     """Train from the newest checkpoint on, and save one after each `every` steps; return the weights."""
-    done, weights = newest() or (0, (1.0, 0.0))
+    done, weights = newest() or (0, weights)
     for step in range(done, steps):
         weights = one_step(weights, step)
         if (step + 1) % every == 0:
@@ -206,44 +258,73 @@ def train(steps: int, every: int, one_step: Callable, save: Callable, newest: Ca
     return weights
 
 
-def _with_deaths(train: Callable[..., Any]) -> Callable[[int, int, list[int]], object]:
-    """Return a function that calls `train` until it returns, and kills it after a given number of calls each time.
+def _judge_train(learner: Callable[..., object], steps: int, every: int, deaths: list[int]) -> None:
+    """Raise NotYet unless a training run that is killed after these numbers of calls does what the solution does."""
+    killed = "".join(f", {'then' if at else 'killed'} in call {calls + 1}" for at, calls in enumerate(deaths))
+    who = f"train({steps}, {every}, ...){killed}"
+    lives, saved, answer = _play_lives(learner, steps, every, deaths, who)
+    right_lives, right_saved, right = _play_lives(train, steps, every, deaths, who)
+    if answer is None:
+        nothing = f"{who} returned None. ({checks.RETURNS})"
+        raise checks.NotYet(nothing) if any(lives) else checks.NotDone(nothing)
+    if lives != right_lives:
+        computed, expected = map(_format_lives, (lives, right_lives))
+        raise checks.NotYet(
+            f"{who}: steps computed {computed}; expected {expected}" + " (| is a restart)" * bool(deaths)
+        )
+    if saved != right_saved:
+        raise checks.NotYet(f"{who}: saved with done = {saved}; expected {right_saved}")
+    if mismatch := describe_mismatch(right, answer):
+        raise checks.NotYet(f"{who}: the steps are right, the weights are not: {mismatch}")
+
+
+def _format_lives(lives: list[list[int]]) -> str:
+    """Return the steps of each life, with a bar at each restart."""
+    return " | ".join(" ".join(map(str, life)) for life in lives) or "none"
+
+
+def _play_lives(
+    train: Callable[..., object], steps: int, every: int, deaths: list[int], who: str
+) -> tuple[list[list[int]], list[int], object]:
+    """Call `train` until it returns, and kill it after a given number of calls each time.
 
     A checkpoint of the beginning or of the end is always allowed, and is kept but not counted.
+
+    Returns:
+        The steps of each life that computed any, after which steps checkpoints were saved, and the weights at the end.
     """
 
-    def train_killed(steps: int, every: int, deaths: list[int]) -> object:
-        def is_counted(done: int) -> bool:
-            return done != 0 and (done % every == 0 or done != steps)
+    def is_counted(done: int) -> bool:
+        return done != 0 and (done % every == 0 or done != steps)
 
-        kept: list[tuple] = []
-        computed: list[int] = []
-        for calls in [*deaths, 10 * (steps + 1)]:
-            left = iter(range(calls))
+    kept: list[tuple] = []
+    lives: list[list[int]] = []
+    for calls in [*deaths, 10 * (steps + 1)]:
+        left, life = iter(range(calls)), []
+        lives.append(life)
 
-            def live(left: Iterator[int] = left) -> None:
-                if next(left, None) is None:
-                    raise Died
+        def live(left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
+                raise Died
 
-            def one_step(weights: Sequence[float], step: int) -> tuple:
+        def one_step(weights: Sequence[float], step: int, life: list[int] = life, live: Callable = live) -> tuple:
+            live()
+            life.append(int(step))
+            return weights[0] * 1.5 - step, weights[1] + 1
+
+        def save(done: int, weights: Sequence[float], live: Callable = live) -> None:
+            if is_counted(done):
                 live()
-                computed.append(int(step))
-                return weights[0] * 1.5 - step, weights[1] + 1
+            kept.append((done, tuple(weights)))
 
-            def save(done: int, weights: Sequence[float]) -> None:
-                if is_counted(done):
-                    live()
-                kept.append((done, tuple(weights)))
-
-            with contextlib.suppress(Died):
-                answer = train(steps, every, one_step, save, lambda: kept[-1] if kept else None)
-                if answer is None or answer is ...:
-                    return answer
-                saved = sorted({done for done, _ in kept if is_counted(done)})
-                return {"weights": [*answer], "steps computed": computed, "saved after": saved}
-        raise checks.NotYet(f"train({steps}, {every}, ...) does not end.")
-
-    return train_killed
+        with contextlib.suppress(Died):
+            start = (1.0 + steps, 0.0)
+            answer: Any = checks.answer(
+                train, steps, every, start, one_step, save, lambda: kept[-1] if kept else None, who=who
+            )
+            saved = sorted({done for done, _ in kept if is_counted(done)})
+            return [life for life in lives if life], saved, answer
+    raise checks.NotYet(f"{who} does not end.")
 
 
 @checks.print_verdict
@@ -285,7 +366,8 @@ def _deliver(receive: Callable[[dict, int, np.ndarray], object]) -> Callable[[np
         if not server["done"] and np.array_equal(server["weights"], weights):
             if answer is ...:
                 return answer
-            raise checks.NotYet("`server` is unchanged; expected new weights, and the step's number in its set.")
+            advice = "A set outside `server` remembers the steps of other servers, too."
+            raise checks.NotYet(f'step {deliveries[0][0]} changed neither the weights nor server["done"]. {advice}')
         return {"weights": np.round(server["weights"], 9).tolist(), "done": sorted(server["done"])}
 
     return receive_all

@@ -29,6 +29,7 @@ had started themselves is left to the group's end.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import os
 import pickle
@@ -214,7 +215,8 @@ def run(
         python: the Python that runs it, 3.11 or newer, from another environment, whose packages alone it then has
             (lesson 06b); this one if None.
         arguments: for the function, by name. Like what it returns, they are plain data: None, numbers, text, bytes,
-            lists, tuples, dictionaries, sets, NumPy arrays. Objects of a framework are refused.
+            lists, tuples, dictionaries, sets, NumPy arrays. Objects of a framework are refused. A function among them
+            travels with what it uses (helpers/running/sources.py).
 
     Raises:
         WorkshopError: the function cannot be run like this, or (with `check`) a process failed or the time is over.
@@ -223,8 +225,11 @@ def run(
     # Another environment gets the helpers, and none of the packages of this one.
     changes: dict[str, str | None] = {"PYTHONPATH": str(ROOT)} if python else {}
     changes |= variables or {}
-    script = name_script(function) if isinstance(function, str) else read_script(function)
-    job = _Job(script, processes, seconds, changes, check, python or sys.executable, arguments or {})
+    plain, functions = dict(arguments or {}), {}
+    for name in [name for name, value in plain.items() if inspect.isroutine(value)]:
+        functions[name] = plain.pop(name)
+    script = name_script(function) if isinstance(function, str) else read_script(function, functions)
+    job = _Job(script, processes, seconds, changes, check, python or sys.executable, plain)
     return finish_despite_interrupts(job.run)
 
 

@@ -12,7 +12,7 @@ import pickle
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -27,6 +27,7 @@ class Script:
     name: str
     source: str
     module: str = ""  # from which the fresh process imports it; no source travels then
+    functions: tuple[str, ...] = ()  # arguments that the source defines, by name
 
     @property
     def file(self) -> str:
@@ -63,24 +64,20 @@ def name_script(place: str) -> Script:
     return Script(name, "", module)
 
 
-def read_script(function: Callable[..., Any]) -> Script:
-    """Return a function with its source, dedented."""
-    import inspect
-    import textwrap
+def read_script(function: Callable[..., Any], given: Mapping[str, Callable[..., Any]]) -> Script:
+    """Return a function with its source, dedented, after the sources of the functions among its arguments."""
+    from helpers.running import sources
 
     name = getattr(function, "__name__", repr(function))
-    try:
-        source = textwrap.dedent(inspect.getsource(function))
-    except (OSError, TypeError):
-        source = ""
-    if not source.startswith(("def ", "@")):
+    source = sources.read_source(function)
+    if not source:
         raise WorkshopError(
             f"The source of {name} cannot be found.",
             "The fresh process gets the source of a function written with def, not of one typed into python -c, or in "
             "a cell with a magic such as %%time.",
             "Define it in a cell of its own, or in a file.",
         )
-    return Script(name, source)
+    return Script(name, sources.gather_sources(given) + source, functions=tuple(given))
 
 
 def explain_not_plain(what: str, error: Exception) -> str:
@@ -160,6 +157,7 @@ def _pack_answer(script: Script, given: dict[str, Any], job: IO[bytes]) -> bytes
     try:
         function = script.define()
         wanted = inspect.signature(function).parameters
+        arguments |= {name: getattr(sys.modules["__script__"], name) for name in script.functions}
         result = function(**{name: value for name, value in given.items() if name in wanted} | arguments)
     except BaseException as error:
         return pickle.dumps((None, _describe_failure(error, script)))
