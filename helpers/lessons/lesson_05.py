@@ -186,9 +186,9 @@ def _ask_model(model: keras.Model, ink: np.ndarray, y: int, x: int) -> np.ndarra
         answer = model(image)
     except Exception as error:  # Keras adds whole weights and inputs to the message
         reason = next((line for line in str(error).splitlines()[1:] if line.strip()), str(error))
-        reason = re.sub(r"\x1b\[[0-9;]*m", "", reason).split(" (")[0].strip()[:200]
+        reason = re.sub(r"\x1b\[[0-9;]*m", "", reason).split(" (")[0].strip(" .")[:200]
         raise checks.NotYet(
-            f"the network stopped at an image of bytes (uint8) with {type(error).__name__}: {reason} Does "
+            f"the network stopped at an image of bytes (uint8) with {type(error).__name__}: {reason}. Does "
             "layers.Rescaling(1 / 255) follow its keras.Input, as in article_c?"
         ) from None
     return np.asarray(keras.ops.convert_to_numpy(answer), np.float32)
