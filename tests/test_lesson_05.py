@@ -5,6 +5,7 @@ import pytest
 from on_backend import record  # noqa: F401  (a fixture)
 
 from helpers.errors import WorkshopError
+from helpers.judge import checks
 from helpers.lessons import lesson_05
 
 
@@ -31,6 +32,19 @@ def test_what_was_recorded_stands_beside_mnist_alone(monkeypatch):
 def test_a_place_that_is_not_there_is_named(place):
     with pytest.raises(WorkshopError, match=rf"(?s)y={place['y']}, x={place['x']}\b.*0 to 25"):
         lesson_05.draw_one_place(np.zeros((28, 28)), np.ones((3, 3)), **place)
+
+
+@pytest.mark.parametrize(
+    ("percent", "images", "dataset"), [(36, 1_280, "MNIST"), (36, 6_400, "other"), (81, 6_400, "MNIST")]
+)
+def test_a_network_that_learned_from_few_images_is_not_judged_by_what_it_reads(percent, images, dataset):
+    said = lesson_05.judge_share(percent, images, dataset)
+    assert f"{percent} %" in said and ("not judged" in said) == (percent < 80)
+
+
+def test_a_network_that_reads_little_after_enough_images_is_refused():
+    with pytest.raises(checks.NotYet, match="57 %"):
+        lesson_05.judge_share(57, 6_400, "MNIST")
 
 
 # ------------------------------------------------------------------------------------------------------- its memory

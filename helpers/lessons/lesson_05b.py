@@ -10,7 +10,7 @@ import numpy as np
 
 from helpers.judge import checks
 from helpers.measure import records, timing
-from helpers.measure.plots import BLUE, ORANGE, figure, show
+from helpers.measure.plots import BLUE, GREY, ORANGE, RED, figure, show
 from helpers.measure.tables import MISSING, Table
 
 Tensor: TypeAlias = Any  # of whichever backend Keras runs on; Keras has no type for all of them
@@ -72,32 +72,41 @@ def check_false_claims(learner: Callable[..., float], times: np.ndarray, rule: R
             )
     half = len(times) // 2
     share = learner(times[:half], times[half : 2 * half], 5, rule)
-    account = f"on this device's times, the second half beside the first: {100 * share:.0f} false claims of 100"
+    made = half // 5
+    account = f"{round(share * made)} false claims in {made} comparisons of the first half of the times with the second"
     yield checks.keep_right("false_claims", learner, account)
 
 
-def draw_false_claims(times: np.ndarray, rules: Mapping[str, Rule]) -> None:
-    """Draw how often each rule claims a difference against the number of runs, with the times shuffled.
+def draw_false_claims(times: np.ndarray) -> None:
+    """Draw how often two timings of the same work are claimed to differ, against the gap that a rule requires.
+
+    One line belongs to one number of runs. A dot on it shows the gap that the course's rule requires.
 
     Args:
-        times: seconds of one work.
-        rules: two, by name.
+        times: seconds of one work; the runs of each comparison are drawn from them.
     """
-    counts, rng = (3, 5, 7, 9, 11, 13, 17, 21), np.random.default_rng()
-    found: dict[str, list[float]] = {name: [] for name in rules}
-    for runs in counts:
-        drawn = rng.choice(times, (2, 1_000 * runs))  # 1,000 comparisons, the same for each rule
-        for name, rule in rules.items():
-            found[name].append(100 * false_claims(*drawn, runs, rule))
-    title = f"{len(times)} times of the same step, shuffled: few runs need a larger gap"
+    comparisons, required, rng = 4_000, np.linspace(1, 5, 81), np.random.default_rng()
+    title, words = "The same work: few runs need a larger gap", []
     with figure(7.5, 3.3, title) as (drawn, axes):
-        for (name, shares), color, marker in zip(found.items(), (ORANGE, BLUE), "os", strict=True):
-            axes.plot(counts, shares, color=color, marker=marker, label=name)
-        axes.axhline(1, color="black", ls="--", lw=1, label="1 of 100")
-        axes.set(xlabel="runs of each", ylabel="false claims (of 100)", xticks=counts)
+        for runs, color, style in zip((3, 5, 9, 13), (RED, ORANGE, BLUE, GREY), ("-", "--", "-.", ":"), strict=True):
+            pairs = rng.choice(times, (2, comparisons, runs))
+            low, high = np.percentile(pairs, [25, 75], axis=-1)
+            gaps, spreads = np.abs(np.subtract(*np.median(pairs, axis=-1))), (high - low).max(axis=0)
+            shares = [100 * np.mean(gaps > factor * spreads) for factor in required]
+            axes.plot(required, shares, color=color, ls=style, label=f"{runs} runs of each")
+            factor = timing.min_spreads(runs)
+            share = 100 * np.mean(gaps > factor * spreads)
+            axes.plot(factor, max(share, 0.1), "o", color=color, clip_on=False)
+            words.append(f"{runs} runs: {shares[0]:.1f} at one spread, {share:.1f} at {factor:.1f}")
+        axes.plot([], [], "o", color="black", label="the course's rule")
+        axes.axhline(1, color="black", lw=1, label="1 of 100")
+        axes.set(xlabel="gap that the rule requires (spreads)", ylabel="false claims (of 100)", yscale="log")
+        ticks = (0.1, 0.3, 1, 3, 10, 30)
+        axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.set(ylim=(0.1, 70))
+        axes.minorticks_off()
         axes.legend()
-    texts = [f"{name}: {', '.join(f'{share:.1f}' for share in shares)}" for name, shares in found.items()]
-    show(drawn, f"{title}. False claims of 100, for {counts} runs: {'; '.join(texts)}.")
+    show(drawn, f"{title}. False claims of 100: {'; '.join(words)}.")
 
 
 # ------------------------------------------------------------------------------------------------- exercise 2
