@@ -54,7 +54,20 @@ def test_a_known_mistake_in_the_block_is_named_beside_its_numbers(old, new, name
     assert named in str(refused.value)
 
 
-@pytest.mark.parametrize(("kept", "remark"), [(0, "7 of its loops"), (2, "5 of its loops"), (7, None)])
+@pytest.mark.parametrize(
+    ("new", "advice"),
+    [
+        ("sums[y][x] += of_a * of_b[x]; c[(row + y) * (n / WIDTH) + column + x] = sums[y][x];", "Store C once"),
+        ("sums[y][x] += a[row * k + i * ROWS + y] * of_b[x];", "Load each number once."),
+    ],
+)
+def test_what_a_block_accesses_too_often_is_named(new, advice):
+    source = lesson_02b.BLOCK.replace("sums[y][x] += of_a * of_b[x];", new)
+    with pytest.raises(NotYet, match=advice):
+        lesson_02b.judge_block(source)
+
+
+@pytest.mark.parametrize(("kept", "remark"), [(2, "5 of its loops"), (7, None)])
 def test_a_block_whose_loops_are_not_written_out_is_right_with_a_remark(kept, remark):
     parts = lesson_02b.BLOCK.split("#pragma unroll")
     said = lesson_02b.judge_block("#pragma unroll".join(parts[: kept + 1]) + "".join(parts[kept + 1 :]))
