@@ -153,10 +153,12 @@ def _judge_loads(kernel: opencl.Kernel, rows: int, vectors: int) -> None:
     kernel_checks.refuse_overwork(traced, launch, most=2 * rows * vectors)
     most, found = k * (rows + vectors) + rows * vectors, int(traced.global_accesses.max())
     if found > most:
+        busiest = int(traced.global_accesses.argmax())
+        stores = sum(touch.writes for touch in traced.touches if touch.item == busiest)
+        advice = "Store C once, after the loop." if stores > rows * vectors else "Load each number once."
         raise NotYet(
             f"for k = {k} a work-item accesses global memory {found} times, and {most} are enough: for each i "
-            f"{rows} numbers of A and {vectors} vectors of B, and in the end {rows * vectors} vectors of C. "
-            "Load a number into a variable, and use the variable."
+            f"{rows} numbers of A and {vectors} vectors of B, and in the end {rows * vectors} vectors of C. {advice}"
         )
 
 
@@ -313,7 +315,7 @@ def _judge_tuner(learner: Callable[..., object], search: Search) -> None:
         found = checks.answer(learner, list(search.names), search.build, search.measure, who=search.who)
     if found is ... or (found is None and not search.noted):
         raise NotDone("tune returns nothing yet.")
-    if not isinstance(found, tuple) or len(found) != 3 or not isinstance(found[0], dict):
+    if not isinstance(found, (tuple, list)) or len(found) != 3 or not isinstance(found[0], dict):
         raise NotYet(
             f"{search.who} returned {checks.short(found)}; expected a dictionary of seconds, the winner, its seconds."
         )
@@ -395,7 +397,10 @@ def _expect_stop(search: Callable[[], object], expected: type[Exception], cause:
     except expected:
         return
     except Exception as error:
-        raise NotYet(f"{cause} raises {expected.__name__}; tune made {type(error).__name__} of it.") from None
+        raise NotYet(
+            f"{cause} raises {expected.__name__}; tune made {type(error).__name__} of it. Catch WorkshopError alone, "
+            "and only around build."
+        ) from None
     raise NotYet(
         f"{cause} raises {expected.__name__}, and tune went on. Skip only a candidate whose build raises "
         "WorkshopError: other errors must stop the search, or nobody sees them."

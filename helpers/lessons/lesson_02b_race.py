@@ -283,7 +283,8 @@ def race(bench: MatmulBenchmark, label: str, launch: Launch, repeats: int) -> di
 def describe_race(bench: MatmulBenchmark, label: str, peak: float) -> Table:
     """Print what a race allows to claim, and return its table.
 
-    A run that is faster than the data sheet allows is refused; one faster than the measured peak has no share of it.
+    A run that is faster than the data sheet allows is refused; one faster than the measured peak, or on busy cores, has
+    no share of it.
 
     Args:
         bench: holds the runs of `race`.
@@ -300,6 +301,7 @@ def describe_race(bench: MatmulBenchmark, label: str, peak: float) -> Table:
     else:
         if speed > peak:
             print(wrap(describe_low_peak(speed, peak)))
+        if speed > peak or bench.describe_load():
             peak = math.nan
         print(describe_gaps(bench, (label, twin), (best, label)))
         share = 100 * compute_gain(bench, (label, twin), (best, label))
