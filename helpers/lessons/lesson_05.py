@@ -152,8 +152,8 @@ def _refuse_missing_form(model: keras.Model) -> None:
         if gap > 1e-6:
             return
     raise checks.NotYet(
-        "two dots get the same answer 7 and 8 pixels apart: no sum of the last convolution depends on both, and the "
-        "network sees strokes only in small pieces. Are the filters of 5 x 5, then 7 x 7?"
+        "two dots get the same answer whether they are 7 or 8 pixels apart. Does any sum depend on both dots (are the "
+        "filters of 5 x 5, then 7 x 7?), and do the ten numbers depend on that sum?"
     )
 
 
