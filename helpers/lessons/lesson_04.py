@@ -410,7 +410,7 @@ def draw_choice(chosen_by: np.ndarray, others: np.ndarray, title: str) -> None:
     with figure(6.0, 3.2, title) as (drawn, axes):
         axes.plot(x, y, ".", color=GREY, ms=3, label="1,000 guessers")
         axes.plot(x[best], y[best], "o", color=ORANGE, ms=9, label="the chosen one")
-        axes.set(xlabel="right of the 100 images that chose (%)", ylabel="right of other images (%)", ylim=(0, 25))
+        axes.set(xlabel="right among the 100 images that chose (%)", ylabel="right among others (%)", ylim=(0, 25))
         axes.legend(loc="upper left")
     show(drawn, f"{title} The chosen one: {x[best]:.0f} % of the images that chose it, {y[best]:.1f} % of others.")
 
