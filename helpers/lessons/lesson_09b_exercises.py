@@ -333,9 +333,15 @@ def check_receive(learner: Callable[[dict, int, np.ndarray], object]) -> Iterato
 
     def cases(rng: np.random.Generator) -> Iterator[tuple]:
         yield np.array([100.0]), [(0, np.array([1.0])), (1, np.array([2.0])), (1, np.array([2.0]))]
-        yield np.array([5.0]), [(at, np.array([value])) for at, value in ((2, 1.0), (0, 4.0), (2, 1.0), (1, 8.0))]
-        yield np.array([5.0]), [(at, np.array([value])) for at, value in ((1, 3.0), (0, 0.0), (1, 3.0), (0, 0.0))]
-        for _ in range(5):
+        for steps in (
+            ((2, 1.0), (0, 4.0), (2, 1.0), (1, 8.0)),
+            ((1, 3.0), (0, 0.0), (1, 3.0), (0, 0.0)),
+            ((0, 4.0), (1, 4.0), (0, 4.0)),  # two different steps with the same gradient
+            ((0, 1.0), (1, 2.0), (2, 4.0), (0, 1.0)),  # a repeat after two other steps
+            ((0, 1.0), (2, 4.0), (2, 4.0)),  # step 1 never comes
+        ):
+            yield np.array([5.0]), [(number, np.array([value])) for number, value in steps]
+        for _ in range(2):
             gradients = rng.normal(0, 5, (int(rng.integers(3, 9)), 2, 3))
             gradients[-1] = gradients[0]  # two different steps with the same gradient
             numbers = rng.permutation(np.concatenate([np.arange(len(gradients)), rng.integers(0, len(gradients), 3)]))
