@@ -122,13 +122,13 @@ def test_a_kernel_that_takes_what_it_never_wrote_is_refused_for_that_reason(devi
     ],
 )
 def test_a_kernel_that_does_not_need_zeros_is_right_without_them(device, add):
-    assert "was recorded" in lesson.judge_sums(HEAD + FORGETFUL + HALVING_LOOP.format(add) + END)
+    assert "races looked for" in lesson.judge_sums(HEAD + FORGETFUL + HALVING_LOOP.format(add) + END)
 
 
 @pytest.mark.parametrize(
     ("before", "add", "fact"),
     [
-        ("", "if (me < step) { near[me] += near[me + step]; }", "was recorded"),
+        ("", "if (me < step) { near[me] += near[me + step]; }", "races looked for"),
         ("let all = &near; ", "if (me < step) { (*all)[me] += (*all)[me + step]; }", "races were not looked for"),
     ],
 )

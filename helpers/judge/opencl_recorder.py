@@ -369,8 +369,10 @@ class Launch:
         loop = f"was still in that of {self._quote_line(self.line_of(item))}."
         where = f"Work-item {item} went {self.steps:,} times round loops, and {loop}"
         if self.line_of(item) in self.instrumented.endless:
-            why = f"{where} That loop changes nothing that its condition asks for."
-            return NotTraceable(f"The kernel {self.kernel.name!r} does not end.", why, "Let the loop take a step.")
+            why = f"{where} The condition of that loop stays true, and nothing else ends the loop."
+            return NotTraceable(
+                f"The kernel {self.kernel.name!r} does not end.", why, "Let its condition become false."
+            )
         return NotJudged(
             f"The kernel {self.kernel.name!r} cannot be judged: a loop did not end within {self.steps:,} rounds.",
             where,

@@ -43,7 +43,10 @@ def check_split(learner: Callable[..., tuple[tf.Tensor, ...]], first: str, secon
         lying = [_find_place(part) for part in parts]
         computed = [_find_computed(operations, part) for part in parts]
         if lying == [default] * len(names) and computed == [{default}] * len(names):
-            raise checks.NotDone(f"all three were computed on {default}, which is TensorFlow's own choice.")
+            raise checks.NotDone(
+                f"all three were computed on {default}, which is TensorFlow's own choice: no `with` around them names "
+                "a device of this computer. Where a and b are does not matter."
+            )
         for name, place, places, expected in zip(names, lying, computed, wanted, strict=True):
             _judge_place(f"for matrices on {start}, {name}", place, places, expected)
     yield "matrices of 3 sizes, from both devices"

@@ -33,8 +33,9 @@ CANARY = -77  # behind the end of a broken program's results
 STRETCH = ROOT / "helpers" / "lessons" / "programs" / "12-stretch.cl"  # what exercise 4 gives to the learner
 NOT_RUN = "not run here: it may crash or hang a GPU"
 
-# Numbers beyond any that stands for "no number" in a wrong kernel, such as 1,000.
-STRETCHED = (*kernel_checks.RANGES, (2_000_000_000, 2_000_000_099), (-2_000_000_099, -2_000_000_000))
+# Numbers beyond any that stands for "no number" in a wrong kernel, such as 1,000; and the widest group promised.
+BEYOND = ((2_000_000_000, 2_000_000_099), (-2_000_000_099, -2_000_000_000))
+STRETCHED = (*kernel_checks.RANGES, *BEYOND, (-10_000_000, 10_000_000))
 
 # ----------------------------------------------------------------------------------------- running what may go wrong
 
