@@ -92,7 +92,7 @@ class Case:
         ratios = [self.compute_ratios(faster) for faster in (0, 0.25)]
         longest = max(max(each.values()) for each in ratios)
         if longest > BUSY:
-            return f"no claim: twice the work took {longest:.2g} times as long"
+            return f"no claim: twice the work took {longest:.3g} times as long"
         if self.is_crowded:
             return "no claim: the units are busy"
         if share > ABOVE:

@@ -212,6 +212,7 @@ def tabulate_sums(asked: Mapping[int, int], statements: str) -> Table:
         beside = f"{float(f'{run.median / by_numpy.median:.2g}'):,g}" if is_claimed else "no claim"
         count = counted.get(name, f"{numbers.size:,} numbers")
         rows.append((name, count, duration(run.median), duration(run.spread), "1" if name == "NumPy" else beside))
-    below = f"NumPy on {by_numpy.device}, the rest on {opencl.name(program.device)}."
-    headers = ("", "counted", "time", "spread", "times as long as NumPy")
-    return Table(rows, headers, (below,))
+    below = [f"NumPy on {by_numpy.device}, the rest on {opencl.name(program.device)}."]
+    if load.others > BUSY:
+        below.append(f"Other programs used {load.others:.0%} of the cores meanwhile: no claim.")
+    return Table(rows, ("", "counted", "time", "spread", "times as long as NumPy"), below)
