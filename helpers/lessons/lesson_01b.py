@@ -256,7 +256,7 @@ def tabulate_chains(found: Mapping[int, Chains]) -> Table:
         beside = gain if isinstance(gain, str) else f"{gain:g} times"
         rows.append((name_chains(count), timing.duration(each), spread, f"{format_number(speed)} GFLOP/s", beside))
     headers = "", "a round, fastest run", "spread", "speed", "beside 1 chain"
-    doubt = "No claim: some gained more than full overlap allows. Other programs were likely running. Run the cell again."
+    doubt = "No claim: some gained more than full overlap allows. Other programs likely ran. Run the cell again."
     below = (doubt,) if claim_gain(found, 1) == "no claim" else ()
     return records.add_column(Table(rows, headers, below), LESSON)
 
