@@ -151,6 +151,11 @@ def test_chains_stand_beside_one_chain():
     assert lesson_01b.tabulate_chains(found).rows[3][1:5] == ("1 ns", "0.12 ns", "80 GFLOP/s", "8 times")
 
 
+def test_more_than_full_overlap_allows_no_claim():
+    found = {count: lesson_01b.Chains(run(1.0), speed, 1e-9) for count, speed in {1: 10, 2: 34, 8: 30}.items()}
+    assert [row[4] for row in lesson_01b.tabulate_chains(found).rows] == ["no claim"] * 3
+
+
 @pytest.mark.parametrize("count", [1, 2, 8])
 def test_chains_side_by_side_compute_what_one_after_the_other_do(count):
     import pyopencl as cl
@@ -293,7 +298,9 @@ def test_a_kernel_that_leaves_units_free_gets_no_claim_where_twice_its_work_item
         (("memory", "fewer bytes"), "if 'memory' were its limit, twice the number of work-items would take longer"),
         (("too few work-items", "fewer bytes"), "its limit is right, but 'fewer bytes'"),
         (("bandwidth", "fewer bytes"), "came 'bandwidth'; expected one of launch, too few work-items"),
-        (("too few work-items", "more in each"), ""),
+        (("too little in each", "more in each"), "but so does 'too few work-items'"),
+        (("too few work-items", "more in each"), "'more in each' is the change for 'too little in each'"),
+        (("Too few  work-items", "more work-items"), ""),
     ],
 )
 def test_a_wrong_limit_is_told_which_experiment_contradicts_it(capsys, entry, message):

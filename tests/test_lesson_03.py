@@ -75,8 +75,11 @@ def test_speeds_are_compared_only_where_they_can_be(others, compared, monkeypatc
         for label, middle in seconds.items()
     }
     lesson_03.draw_blocks(runs, {"16 x 4": (16, 4), "4 x 16": (4, 16), "yours": (2, 32)}, 10, others)
-    printed = capsys.readouterr().out
-    assert ("4 x 16 is" in printed) == compared
+    assert ("yours" in capsys.readouterr().out) == compared
+    ratio = lesson_03.claim_ratio(runs["16 x 4"], runs["4 x 16"], others)
+    assert ratio == (pytest.approx(2.07 / 1.07) if compared else "no claim")
+    assert ("4 x 16 is" in capsys.readouterr().out) == compared
+    assert lesson_03.claim_ratio(runs["yours"], runs["the compiler's"], others) == "no claim"
     assert "0.31 loaded, vectors of 4:" in figures[0] and "yours, 2 x 32 0.53 loaded, vectors of 16:" in figures[0]
 
 
@@ -89,8 +92,7 @@ def test_right_statements_are_used_further_on(monkeypatch):
 
 
 def test_the_table_of_sums_has_every_length_of_a_row():
-    one_line = Measurement("the one line", "a device", (1.0, 1.1, 1.2))
-    table = lesson_03.tabulate_sums(one_line, {128: 5, 1_024: 6}, BY_ROWS)
+    table = lesson_03.tabulate_sums({128: 5, 1_024: 6}, BY_ROWS)
     assert [row[:2] for row in table.rows[1:]] == [
         ("rows of 128", "5 points"),
         ("rows of 1,024", "6 points"),

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import numpy as np
 
 from helpers import tile
+from helpers.devices import opencl
 from helpers.devices.host import cpu_name
 from helpers.devices.kernel_text import KernelError
 from helpers.judge import checks
@@ -105,7 +106,7 @@ def check_fused(source: str) -> Iterator[str]:
     tried = judge_tile(source, lambda a, b, c: np.maximum(a * b + c, 0), cases)
     kernels = len(tile.Function(source).stages((8,), (8,), (8,)).code.kernels)
     if re.sub(r"//[^\n]*|\s", "", source) == re.sub(r"\s", "", THREE):
-        raise checks.NotDone(f"the three statements are unchanged, and make {kernels} kernels.")
+        raise checks.NotDone(f"these are still the three statements, and they make {kernels} kernels.")
     if kernels > 1:
         raise checks.NotYet(f"the results are right, but your statements make {kernels} kernels. Write one statement.")
     yield checks.keep_right("fused", source, tried)
@@ -144,12 +145,29 @@ def count_points(source: str, *shapes: tuple[int, ...]) -> int:
 # ------------------------------------------------------------------------------------------------------ its cells
 
 
+def claim_ratio(first: Measurement, second: Measurement, others: float) -> float | str:
+    """Print which of two is faster, and return how many times as long the first takes; "no claim" if that is unclear.
+
+    Args:
+        first: what was timed.
+        second: what was timed beside it.
+        others: what share of the cores other programs used meanwhile, 0 to 1; above BUSY, nothing is claimed.
+    """
+    if others > BUSY:
+        print(f"Other programs used {others:.0%} of the cores meanwhile: too much for a claim about speed.")
+        print("Run this cell again on a quieter machine.")
+        return "no claim"
+    print(compare(first, second))
+    ratio = first.median / second.median
+    return "no claim" if not is_clear(first, second) else ratio if ratio < 100 else round(ratio)
+
+
 def draw_blocks(runs: Mapping[str, Measurement], blocks: Mapping[str, tuple[int, int]], n: int, others: float) -> None:
-    """Draw the speed of a product for each block, with what was counted, and say which differences are clear.
+    """Draw the speed of a product for each block, with what was counted, and compare the learner's block.
 
     Args:
         runs: what was timed, by label; that of NumPy is "NumPy".
-        blocks: rows and columns of the blocks among them; "16 x 4" and "4 x 16" are compared.
+        blocks: rows and columns of the blocks among them.
         n: rows and columns of the matrices.
         others: what share of the cores other programs used meanwhile, 0 to 1.
     """
@@ -167,36 +185,34 @@ def draw_blocks(runs: Mapping[str, Measurement], blocks: Mapping[str, tuple[int,
         records.add_run(run, "GFLOP/s", work, f"{n:,} x {n:,}", label)
     title = f"The same product in blocks, on {runs['4 x 16'].device}; NumPy on {runs['NumPy'].device}"
     plots.show(*plots.draw_speeds(speeds, title, f"product of {n:,} x {n:,}, GFLOP/s", colors=colors))
-    print(f"Other programs used {others:.0%} of the cores meanwhile.")
-    if others > BUSY:
-        print("That is too much for a claim about speed. Run this cell again on a quieter machine.")
-        return
-    for first, second in (("16 x 4", "4 x 16"), ("yours", "the compiler's")):
-        print(compare(runs[first], runs[second]))
+    if others <= BUSY:
+        print(compare(runs["yours"], runs["the compiler's"]))
 
 
-def tabulate_sums(one_line: Measurement, asked: Mapping[int, int], statements: str) -> Table:
+def tabulate_sums(asked: Mapping[int, int], statements: str) -> Table:
     """Return a table of the cumulative sum: the one line, exercise 3 with rows of several lengths, and NumPy.
 
     Args:
-        one_line: what the one line took for as many numbers.
         asked: for each length of the rows how many points the statements visit.
         statements: of exercise 3, right ones.
     """
-    program = tile.Function(statements)
+    program, one_line = tile.Function(statements), tile.Function(CUMULATIVE)
     numbers = np.random.default_rng(0).standard_normal(ROWS * ROWS, dtype=np.float32)
-    by_numpy = timing.measure(lambda: np.cumsum(numbers), device=cpu_name())
     counted = {"the one line": f"{count_points(CUMULATIVE, (numbers.size,)):,} points"}
-    runs = {"the one line": one_line}
-    for length, points in asked.items():
-        counted[f"rows of {length:,}"] = f"{points:,} points"
-        runs[f"rows of {length:,}"] = program.measure(numbers.reshape(-1, length))
+    with timing.Load() as load:
+        by_numpy = timing.measure(lambda: np.cumsum(numbers), device=cpu_name())
+        runs = {"the one line": one_line.measure(numbers, repeats=5)}
+        for length, points in asked.items():
+            counted[f"rows of {length:,}"] = f"{points:,} points"
+            runs[f"rows of {length:,}"] = program.measure(numbers.reshape(-1, length))
     rows = []
     for name, run in {**runs, "NumPy": by_numpy}.items():
         is_apart = min(run.seconds) > max(by_numpy.seconds) or is_clear(run, by_numpy)
-        beside = f"{float(f'{run.median / by_numpy.median:.2g}'):,g}" if is_apart else "no claim"
+        is_claimed = is_apart and load.others <= BUSY
+        beside = f"{float(f'{run.median / by_numpy.median:.2g}'):,g}" if is_claimed else "no claim"
         count = counted.get(name, f"{numbers.size:,} numbers")
         rows.append((name, count, duration(run.median), duration(run.spread), "1" if name == "NumPy" else beside))
-    below = f"NumPy on {by_numpy.device}, the rest on {one_line.device}."
-    headers = ("", "counted", "time", "spread", "times as long as NumPy")
-    return Table(rows, headers, (below,))
+    below = [f"NumPy on {by_numpy.device}, the rest on {opencl.name(program.device)}."]
+    if load.others > BUSY:
+        below.append(f"Other programs used {load.others:.0%} of the cores meanwhile: no claim.")
+    return Table(rows, ("", "counted", "time", "spread", "times as long as NumPy"), below)
