@@ -399,9 +399,9 @@ def draw_growth(trained: Mapping[str, Mapping], title: str) -> None:
     apart, steps = np.ptp(losses, axis=0), np.arange(1, losses.shape[1] + 1)
     with figure(7.5, 4.2, title, nrows=2, sharex=True) as (drawn, (above, below)):
         seen = apart > 0  # a logarithm has no place for equal losses
-        above.plot(steps[seen], apart[seen], "o", color=ORANGE, markersize=3, label=", ".join(trained))
+        above.plot(steps[seen], apart[seen], "o", color=ORANGE, markersize=3, label=f"between {', '.join(trained)}")
         above.legend()
-        above.set(ylabel="largest minus smallest loss", yscale="log")
+        above.set(ylabel="losses apart by", yscale="log")
         below.bar(steps, switched, color=BLUE, width=1)
         below.set(xlabel="training step", ylabel="ReLUs that differ")
         below.yaxis.get_major_locator().set_params(integer=True)
