@@ -99,3 +99,12 @@ def test_images_run_in_batches_of_one_size_and_a_rest():
 
     images = np.arange(120 * 784).reshape(120, 28, 28, 1)
     assert np.array_equal(lesson.run_all(run, images)[:, 0], np.arange(120) * 784) and sizes == [50, 50, 20]
+
+
+def test_each_fault_of_the_axes_and_colors_has_a_name_and_another_one_has_none():
+    pictures = np.random.default_rng(0).uniform(0, 1, (28, 28, 3)).astype(np.float32)
+    images = np.moveaxis(pictures, -1, 0)
+    faults = [1 - pictures.T, 1 - pictures.reshape(-1, 28, 28), images, pictures.T]
+    named = [lesson._name_fault(np.rint(255 * ink).astype(np.uint8)[..., None], pictures) for ink in faults]
+    assert all(named) and len(set(named)) == len(faults)
+    assert lesson._name_fault(np.zeros((3, 28, 28, 1), np.uint8), pictures) == ""

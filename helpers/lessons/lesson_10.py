@@ -306,6 +306,22 @@ def _compute_bytes(pictures: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.rint(ink).astype(np.uint8), np.abs(ink % 1 - 0.5) < 1e-3
 
 
+def _name_fault(actual: np.ndarray, pictures: np.ndarray) -> str:
+    """Return in words which known faults give these bytes, uint8 (n, 28, 28, 1), of an app's pictures; empty if none.
+
+    Args:
+        actual: what the learner's function made of the pictures.
+        pictures: float32 (28, 28, n), 1.0 is paper.
+    """
+    axes = {"": np.moveaxis(pictures, -1, 0), "rows and columns are exchanged": pictures.T}
+    axes["as after `reshape`, each image mixes numbers of several pictures"] = pictures.reshape(-1, 28, 28)
+    for order, images in axes.items():
+        for color, ink in {"": 1 - images, "paper and ink are exchanged": images}.items():
+            if np.abs(actual[..., 0] - 255.0 * ink).max() < 1.01:
+                return f": {' and '.join(filter(None, (order, color))) or 'no byte is off by more than 1'}"
+    return ""
+
+
 def _draw_app_pictures(rng: np.random.Generator) -> Iterator[np.ndarray]:
     """Yield what an app may have, float32 (28, 28, n): any numbers, faint ones, bytes divided by 255, one picture."""
     yield rng.uniform(0.3, 0.85, (28, 28, 5)).astype(np.float32)  # neither paper nor full ink
@@ -327,7 +343,7 @@ def check_prepare(learner: Callable[[np.ndarray], np.ndarray]) -> Iterator[str]:
         if not isinstance(actual, np.ndarray):
             raise checks.NotYet(f"{where} expected a NumPy array, came {type(actual).__name__}")
         if np.array_equal(given, before) and np.array_equal(actual, before.reshape(-1, 28, 28, 1).astype("uint8")):
-            raise checks.NotDone("this is what you were given: it runs, and its faults are still there.")
+            raise checks.NotDone("the given code returns the same: `astype` cuts off, so numbers below 1 become 0.")
         if actual.shape != expected.shape or actual.dtype != np.uint8:
             description = f"{actual.shape} and {actual.dtype}"
             raise checks.NotYet(f"{where} expected the shape {expected.shape} and the type uint8, came {description}.")
@@ -335,10 +351,10 @@ def check_prepare(learner: Callable[[np.ndarray], np.ndarray]) -> Iterator[str]:
             raise checks.NotYet(f"{where} it changed the pictures that it got; work on a copy.")
         if (wrong := np.argwhere((actual != expected) & ~is_open)).size:
             n, row, column, _ = (int(index) for index in wrong[0])
-            share = len(wrong) / expected.size
+            share, fault = len(wrong) / expected.size, _name_fault(actual, before)
             raise checks.NotYet(
                 f"{where}, {share:.1%} of all bytes differ. The first: picture {n}, row {row}, column {column}, "
                 f"which the app has as {before[row, column, n]:.6g}; "
-                f"expected {expected[n, row, column, 0]}, came {actual[n, row, column, 0]}."
+                f"expected {expected[n, row, column, 0]}, came {actual[n, row, column, 0]}{fault}."
             )
     yield f"{len(tried)} sets of pictures, byte for byte"
