@@ -267,8 +267,8 @@ def _judge_long(kernel: opencl.Kernel) -> None:
 @checks.print_verdict
 def check_erase(learner: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Iterator[str]:
     """Exercise 4: images without the piece with ink that has the largest number."""
-    pieces, maps = next(_list_images(np.random.default_rng(0)))
-    answer = checks.answer(learner, pieces.copy(), maps, who="erase(pieces, maps)")
+    pieces = np.ones((1, 3, 4), np.float32)
+    answer = checks.answer(learner, pieces.copy(), np.array([[0.5, 0.3, 0.2]]), who="erase(pieces, maps)")
     if isinstance(answer, np.ndarray) and np.array_equal(answer, pieces):
         raise NotDone("erase still returns the pieces unchanged.")
     yield checks.keep_right("erase", learner, checks.judge_function(learner, erase, _list_images))
