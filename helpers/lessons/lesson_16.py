@@ -267,20 +267,44 @@ def _judge_long(kernel: opencl.Kernel) -> None:
 @checks.print_verdict
 def check_erase(learner: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Iterator[str]:
     """Exercise 4: images without the piece with ink that has the largest number."""
-    pieces = np.ones((1, 3, 4), np.float32)
-    answer = checks.answer(learner, pieces.copy(), np.array([[0.5, 0.3, 0.2]]), who="erase(pieces, maps)")
+    pieces, maps = np.full((1, 49, 16), 0.5, np.float32), np.linspace(0.1, 0, 49)[None]
+    answer = checks.answer(learner, pieces.copy(), maps, who="erase(pieces, maps)")
+    if answer is None:
+        raise NotDone(f"erase(pieces, maps) returned None. ({checks.RETURNS})")
     if isinstance(answer, np.ndarray) and np.array_equal(answer, pieces):
         raise NotDone("erase still returns the pieces unchanged.")
-    yield checks.keep_right("erase", learner, checks.judge_function(learner, erase, _list_images))
+    yield checks.keep_right("erase", learner, _judge_images(learner))
+
+
+def _judge_images(learner: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> str:
+    """Judge exercise 4 on images that change with every call; return what was tried."""
+    count = 0
+    for pieces, maps in _list_images(np.random.default_rng()):
+        given = pieces.copy(), maps.copy()
+        actual = checks.answer(learner, *given, who="erase(pieces, maps)")
+        if not isinstance(actual, np.ndarray) or actual.shape != pieces.shape or actual.dtype.kind not in "fiub":
+            raise NotYet(f"erase(pieces, maps) returned {checks.short(actual)}; expected numbers as in `pieces`.")
+        if not (np.array_equal(given[0], pieces) and np.array_equal(given[1], maps)):
+            raise NotYet("erase changes its own argument; work on a copy.")
+        for image, (before, after, right) in enumerate(zip(pieces, actual, erase(pieces, maps), strict=True)):
+            if not np.allclose(after, right, 1e-3, 1e-3):
+                changed = np.flatnonzero((after != before).any(axis=1)).tolist()
+                (expected,) = np.flatnonzero((right != before).any(axis=1))
+                raise NotYet(
+                    f"image {image} of {len(pieces)}: these pieces change: {checks.short(changed or None)}. Expected "
+                    f"piece {expected} alone, with all its pixels 0: of the pieces with ink, its number is the largest."
+                )
+        count += len(pieces)
+    return f"{count} images"
 
 
 def _list_images(rng: np.random.Generator) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield images in pieces, of shape (m, n, 4), some blank, and a number for each piece."""
-    yield np.array([[[0, 0, 0, 0], [0, 1, 0, 0], [1, 1, 0, 1]]], np.float32), np.array([[0.5, 0.3, 0.2]])
-    for m, n in ((1, 6), (5, 9), (4, 49)):
-        pieces = np.round(rng.random((m, n, 4)) * (rng.random((m, n, 4)) < 0.3), 2).astype(np.float32)
-        pieces[:, 0, :], pieces[:, 1:3, 3] = 0, 0.01
-        maps = rng.random((m, n)) / n
+    """Yield images in pieces, of shape (m, 49, 16), half of them blank, and a number for each piece."""
+    for m in (1, 5, 20):
+        has_ink = rng.random((m, 49, 1)) < 0.5
+        has_ink[:, 0], has_ink[:, 1] = False, True
+        pieces = (has_ink * (rng.random((m, 49, 16)) < 0.2) * rng.random((m, 49, 16))).astype(np.float32)
+        maps = rng.random((m, 49)) / 49
         maps[:, 0] += 1  # the largest number belongs to a blank piece
         yield pieces, maps
 
