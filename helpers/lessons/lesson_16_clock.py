@@ -1,8 +1,7 @@
-"""Lesson 16's attention beside the clock: in three kernels, in one, and in one that writes more into memory."""
+"""Lesson 16's attention beside the clock: in three kernels and in one."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -17,16 +16,6 @@ if TYPE_CHECKING:
 
 HEADS, D = 4, 16
 ONE, TWIN, THREE = "one kernel", "one kernel, again", "three kernels"
-TABLE, MEMORY = "with the table", "with its answer in memory"
-
-
-KERNELS = {  # by way; the second and the third differ from the first in one thing
-    ONE: lesson_16.ATTENTION,
-    TABLE: lesson_16.ATTENTION.replace("int causal)", "int causal, __global float *s)").replace(
-        "float next =", "s[(head + i) * n + j] = score;\n        float next ="
-    ),
-    MEMORY: lesson_16.ATTENTION.replace(", answer[D]", "").replace("answer[c]", "out[(head + i) * D + c]"),
-}
 
 
 def find_ways(queue: cl.CommandQueue, n: int) -> dict[str, Callable[[], None]]:
@@ -60,13 +49,12 @@ def _make_launches(
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
     q, k, v, out = (cl.Buffer(queue.context, flags, hostbuf=array) for array in (*given, given[0]))
     s = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 4 * heads * n * n)
-    kernels = {way: cl.Kernel(opencl.build(queue.context, source), "attention") for way, source in KERNELS.items()}
+    attention = cl.Kernel(opencl.build(queue.context, lesson_16.ATTENTION), "attention")
     program = opencl.build(queue.context, lesson_16.THREE_KERNELS)
     scores, softmax, gather = (cl.Kernel(program, name) for name in ("scores", "softmax", "gather"))
 
-    def launch_one(way: str) -> None:
-        table = [s] if way == TABLE else []
-        kernels[way](queue, (n, heads), (64, 1), q, k, v, out, np.int32(n), np.int32(0), *table)
+    def launch_one() -> None:
+        attention(queue, (n, heads), (64, 1), q, k, v, out, np.int32(n), np.int32(0))
 
     def launch_three() -> None:
         scores(queue, (n, n, heads), (64, 1, 1), q, k, s, np.int32(n))
@@ -78,8 +66,7 @@ def _make_launches(
         cl.enqueue_copy(queue, answers, out)
         return answers
 
-    ways = {way: functools.partial(launch_one, way) for way in (ONE, TABLE, MEMORY)}
-    return {THREE: launch_three, ONE: ways[ONE], TWIN: ways[ONE], TABLE: ways[TABLE], MEMORY: ways[MEMORY]}, read
+    return {THREE: launch_three, ONE: launch_one, TWIN: launch_one}, read
 
 
 def measure_ways(
@@ -112,13 +99,6 @@ def describe_gain(runs: Mapping[str, timing.Measurement], slow: str, fast: str) 
     return timing.describe_gain(runs[slow], runs[fast]) if is_claimable else "no claim"
 
 
-def name_slower(runs: Mapping[str, timing.Measurement]) -> str:
-    """Return which of the two changes makes one kernel slower, "table" or "answer"; "no claim" if chance may decide."""
-    if describe_gain(runs, TABLE, MEMORY) == "no claim":
-        return "no claim"
-    return "table" if runs[TABLE].median > runs[MEMORY].median else "answer"
-
-
 def tabulate_ways(runs: Mapping[str, timing.Measurement], n: int) -> tables.Table:
     """Return each way's time with its spread and the recorded time, and how many times as fast one kernel is.
 
@@ -131,9 +111,8 @@ def tabulate_ways(runs: Mapping[str, timing.Measurement], n: int) -> tables.Tabl
         low, high = map(timing.duration, run.quartiles)
         rows.append((label, timing.duration(run.median), f"{low} to {high}"))
     device = next(iter(runs.values())).device
-    gains = [f"{label}: {describe_gain(runs, label, ONE)}" for label in (THREE, TABLE, MEMORY)]
     below = [
         f"{device}; {HEADS} heads, n = {n:,}, d = {D}; medians of {timing.ENOUGH} runs in turn.",
-        f"One kernel beside {'; '.join(gains)}.",
+        f"One kernel beside three kernels: {describe_gain(runs, THREE, ONE)}.",
     ]
     return records.add_column(tables.Table(rows, ("way", "time", "middle half"), below), "16")

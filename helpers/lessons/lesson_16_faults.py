@@ -108,7 +108,7 @@ def list_rows() -> dict[str, np.ndarray]:
     peak[17] = 3e4
     rows = {
         "random scores": rng.normal(0, 3, 49),
-        "one score": rng.normal(size=1),
+        "one score of -1e30": np.array([-1e30]),
         "scores that rise": np.linspace(-20, 20, 49),
         "scores that fall": np.linspace(20, -20, 49),
         "scores that alternate": np.tile([-15.0, 15.0], 50),

@@ -1,4 +1,4 @@
-"""Where lesson 16's transformer looks while it reads digits, as a picture, and what it misses of what is hidden."""
+"""Where lesson 16's transformer looks while it reads digits, as a picture, and what its answers need."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from helpers.lessons.lesson_04 import compute_interval
 from helpers.measure.plots import figure, show
 from helpers.measure.tables import Table
 from helpers.training import transformer
+
+CHANCES = 5  # times that other pieces are erased
 
 
 def draw_looks(images: np.ndarray, looked: np.ndarray, said: np.ndarray, title: str) -> None:
@@ -38,29 +40,46 @@ def draw_looks(images: np.ndarray, looked: np.ndarray, said: np.ndarray, title: 
     show(drawn, f"{title}. The share of the piece that gets most: {strongest}.")
 
 
-def tabulate_hidden(
-    looked: np.ndarray, ink: np.ndarray, most: np.ndarray, count_changed: Callable[[np.ndarray], int]
-) -> Table:
-    """Return how many answers change without a piece, and whether the given piece changes more of them than chance.
+def tabulate_erased(looked: np.ndarray, ink: np.ndarray, count_changed: Callable[[np.ndarray], int]) -> Table:
+    """Return how many answers change without the piece looked at most, without the one with most ink, and by chance.
 
     Args:
         looked: the share of each piece, of shape (m, 49).
-        ink: whether it holds ink, of the same shape; two pieces of each image do.
-        most: a piece of each image, of shape (m,).
-        count_changed: counts the answers that change if such pieces are hidden.
+        ink: of each piece, of the same shape; two pieces of each image have some.
+        count_changed: counts the answers that change if the inked piece with the largest number is erased.
     """
-    hidden, m = {"the piece with ink that gets most": most}, len(most)
-    for seed in range(1, 6):
-        drawn = np.where(ink, np.random.default_rng(seed).random(ink.shape), -1)
-        drawn[np.arange(m), most] = -1
-        hidden[f"another with ink, by chance ({seed})"] = drawn.argmax(axis=1)
-    counts = {way: count_changed(pieces) for way, pieces in hidden.items()}
-    shares = [100 * looked[np.arange(m), pieces].mean() for pieces in hidden.values()]
-    rows = [(way, f"{share:.2g} %", f"{n:,} of {m:,}") for (way, n), share in zip(counts.items(), shares, strict=True)]
-    first, *chance = counts.values()
-    low, high = (round(m * end) for end in compute_interval(first, m))
-    below = [
-        f"First row, 95 % interval (lesson 04b): {max(low, 0):,} to {high:,}. By chance at most {max(chance):,}.",
-        f"More than by chance: {'yes' if low > max(chance) else 'no claim'}.",
+    m = len(looked)
+    most = np.where(ink > 0, looked, -1).argmax(axis=1)
+    changed, by_chance = count_changed(looked), []
+    for seed in range(1, CHANCES + 1):
+        drawn = 1 + np.random.default_rng(seed).random(ink.shape)
+        drawn[np.arange(m), most] = 0
+        by_chance.append(count_changed(drawn))
+    by_ink = count_changed(ink)
+    rows = [
+        ("that gets most attention", f"{changed:,} of {m:,}", _describe_interval(changed, m)),
+        ("that has most ink", f"{by_ink:,} of {m:,}", _describe_interval(by_ink, m)),
+        (f"another, by chance, {CHANCES} times", f"{min(by_chance):,} to {max(by_chance):,} of {m:,}", ""),
     ]
-    return Table(rows, ("hidden in each image", "its mean share", "answers that change"), below)
+    below = [
+        f"Without the piece that gets most attention, {m - changed:,} of {m:,} answers stay the same.",
+        f"Most attention beside chance: {_compare(changed, max(by_chance), m)}.",
+        f"Most ink beside most attention: {_compare(by_ink, _find_ends(changed, m)[1], m)}.",
+    ]
+    return Table(rows, ("erased: the piece with ink", "answers that change", "95 % interval (lesson 04b)"), below)
+
+
+def _find_ends(changed: int, m: int) -> tuple[float, float]:
+    """Return the ends of the 95 % interval of a number of answers that change."""
+    low, high = compute_interval(changed, m)
+    return max(m * low, 0), m * high
+
+
+def _describe_interval(changed: int, m: int) -> str:
+    low, high = _find_ends(changed, m)
+    return f"{low:,.0f} to {high:,.0f}"
+
+
+def _compare(changed: int, most: float, m: int) -> str:
+    """Return "more" if even the low end of the 95 % interval is above the other number; otherwise "no claim"."""
+    return "more" if _find_ends(changed, m)[0] > most else "no claim"

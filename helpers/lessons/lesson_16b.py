@@ -62,7 +62,7 @@ __kernel void attend_new(__global const float *q, __global const float *k, __glo
 """
 TEMPERATURES = (1.0, 0.5, 2.0)  # of the launches that are judged
 ROUNDS = 64 + 2 * 6  # of loops: over all scores, then up and down a tree of sums
-ALONE = "Beside the 64 for the largest score, six are enough if each work-item adds, and looks at its own word."
+ALONE = "Beside the 64 for the largest score, use the six rounds, and let each work-item look at its own word alone."
 HEADS, ROOM, SMALL = 3, 8, 4  # heads, places and D of the launches of `attend_new` that are judged
 PLACES = 6  # of them, one after the other; those of a cache beyond them are never used
 
@@ -242,7 +242,7 @@ def judge_attend_new(source: str) -> str:
     small, rng = kernel_checks.build(set_depth(source, SMALL), "attend_new"), kernel_checks.make_generator()
     rows = rng.normal(size=(3, HEADS, PLACES, SMALL)).astype(np.float32)
     held = rng.normal(size=(2, HEADS, ROOM, SMALL)).astype(np.float32)  # left there by the digit before
-    steps, answers = [], []
+    right, steps, answers = held, [], []
     for place in range(PLACES):
         launch = f"D = {SMALL}, room = {ROOM}, place = {place}, {HEADS} work-items"
         given = [*np.ascontiguousarray(rows[:, :, place]), *held, np.zeros((HEADS, SMALL), np.float32)]
@@ -251,9 +251,9 @@ def judge_attend_new(source: str) -> str:
         kernel_checks.expect_writes(traced, launch, small)
         kernel_checks.refuse_faults(traced, launch)
         _refuse_wrong_place(traced, launch, place)
-        steps.append(Step(rows[:, :, place], held, place))
+        steps.append(Step(rows[:, :, place], right, place))
         answers.append(traced.arrays[5].reshape(HEADS, SMALL))
-        held = np.stack(traced.arrays[3:5]).reshape(held.shape)
+        held, right = np.stack(traced.arrays[3:5]).reshape(held.shape), steps[-1].keep_new()
         why = _explain_reads(traced, place) or name_mistake(steps, answers)
         refuse_wrong_answer(answers[-1], steps[-1].compute_answer(), launch, why)
     places = _judge_long(kernel, rng)

@@ -140,9 +140,9 @@ def train(model: keras.Model, labels: np.ndarray, words: np.ndarray, epochs: int
 
 
 def load_writer(path: Path = STORED) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return the stored codebook, uint8 of shape (64, 16), and the weights by name, float32; print their loss."""
+    """Return the stored codebook, uint8 of shape (64, 16), and the weights by name, float32; print their data."""
     with np.load(path) as kept:
-        print(f"stored weights, trained on MNIST: test loss {kept[LOSS]:.3f} a word (by guessing: {np.log(WORDS):.2f})")
+        print("stored weights, trained on MNIST before")
         weights = {name: kept[name].astype(np.float32) for name in kept.files if name not in ("codebook", LOSS)}
         return kept["codebook"], weights
 
