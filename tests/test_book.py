@@ -73,6 +73,8 @@ def test_each_path_of_the_readme_leads_to_its_lessons_and_there_is_a_door_for_ea
     paths = re.findall(r"^- \*\*.+:\*\* ([\db ]+)$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
     numbers = [re.findall(r"\[(\d\db?) ", path) for path in front.partition("## Paths")[2].split("- **")[1:]]
     assert numbers == [path.split() for path in paths] and len(paths) == 4
+    assert "[01 Add vectors with OpenCL](notebooks/" in front
+    assert "\n01 Add vectors with OpenCL <notebooks/" in (prepared[0] / "index.md").read_text(encoding="utf-8")
     assert all(f"]({door})" in front for door in ("docs/taster.html", "docs/start.md", "docs/teaching.md"))
 
 
@@ -88,6 +90,7 @@ def test_a_lesson_names_its_device_describes_its_figures_and_is_launched_where_i
         assert BINDER.format(path.name) in page.cells[0].source
         assert "https://mybinder" not in without.cells[0].source
         assert f"lab {lesson_files.number(path)}`" in page.cells[0].source
+        assert page.cells[0].source.startswith(f"# {lesson_files.number(path)} {lesson_files.title(stored)}\n")
         assert lesson_files.facts(stored).get("device", "") in page.cells[0].source
         for before, after in zip(stored.cells, page.cells, strict=True):
             figures = [output for output in before.get("outputs", []) if "image/png" in output.get("data", {})]

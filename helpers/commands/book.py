@@ -84,6 +84,7 @@ def prepare(folder: Path) -> list[Path]:
     import nbformat
 
     lessons = {path: lesson_files.read(path) for path in lesson_files.every()}
+    titles = {path: name_lesson(path, notebook) for path, notebook in lessons.items()}
     places = ("docs/*.md", "docs/*/*.md", "[a-z]*/README.md", "*.md")
     pages = [path for place in places for path in sorted(ROOT.glob(place)) if path != README]
     shipped: list[Path] = []
@@ -92,7 +93,7 @@ def prepare(folder: Path) -> list[Path]:
         write(folder / path.relative_to(ROOT), nbformat.writes(build_lesson_page(path, notebook, shipped)))
     for path in pages:
         write(folder / path.relative_to(ROOT), rewrite_links(path.read_text(encoding="utf-8"), path, shipped))
-    write(folder / "index.md", rewrite_links(build_front_page(lessons), README, shipped))
+    write(folder / "index.md", rewrite_links(build_front_page(titles), README, shipped))
     for file in dict.fromkeys(shipped):
         (folder / file.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, folder / file.relative_to(ROOT))
@@ -155,10 +156,9 @@ def build_lesson_page(path: Path, notebook: NotebookNode, shipped: list[Path]) -
     return notebook
 
 
-def build_front_page(lessons: Mapping[Path, NotebookNode]) -> str:
+def build_front_page(titles: Mapping[Path, str]) -> str:
     """Return the front page: its pad, its doors, README's paths as links, the contents from which the sidebar comes."""
     text = FRONT.read_text(encoding="utf-8")
-    titles = {path: name_lesson(path, notebook) for path, notebook in lessons.items()}
     links = {lesson_files.number(path): f"[{title}](notebooks/{path.name})" for path, title in titles.items()}
     paths = re.findall(r"^- \*\*(.+):\*\* ([\db ]+)$", README.read_text(encoding="utf-8"), re.MULTILINE)
     listed = [

@@ -92,8 +92,12 @@ def summarize_reports(folder: Path) -> str:
         )
     headers = ("learner", "verdict", "what is wrong", "GPU that computes")
     table = tabulate(rows, headers, tablefmt="grid", maxcolwidths=[None, 26, 44, 30])
-    able = sum(row[1].startswith("can ") for row in rows)
-    summary = f"The workshop can run on {able} of {len(rows)} computers."
+    verdicts = [row[1] for row in rows]
+    perhaps = sum(verdict.startswith("can perhaps") for verdict in verdicts)
+    able = sum(verdict.startswith("can ") for verdict in verdicts) - perhaps
+    summary = (
+        f"The workshop can run on {able} of {len(rows)} computers{f', perhaps on {perhaps} more' if perhaps else ''}."
+    )
     others = [path.name for path in sorted(folder.iterdir()) if path.is_file() and path.suffix != ".txt"]
     look = f"\nLook at these files yourself: {', '.join(others)}." if others else ""
     return f"{table}\n{summary}{look}"
@@ -102,7 +106,8 @@ def summarize_reports(folder: Path) -> str:
 def _decode(content: bytes) -> str:
     """Return a report's text. PowerShell and Notepad may have saved it as UTF-16, which then begins with its mark."""
     is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    return content.decode("utf-16" if is_utf16 else "utf-8-sig", errors="replace")
+    text = content.decode("utf-16" if is_utf16 else "utf-8-sig", errors="replace")
+    return text.replace("\r\n", "\n")  # as Windows ends a line
 
 
 def write_bundle(paths: Iterable[Path], folder: Path) -> None:

@@ -199,7 +199,10 @@ def _check_dependencies(notebook: NotebookNode, exercises: list[lesson_files.Exe
 def _check_outputs(notebook: NotebookNode) -> Iterator[Finding]:
     code = {i: cell for i, cell in enumerate(notebook.cells) if cell.cell_type == "code" and cell.source.strip()}
     if [cell.execution_count for cell in code.values()] != list(range(1, len(code) + 1)):
-        yield None, "outputs are missing or come from several runs; run python3 workshop.py store and the number"
+        yield (
+            None,
+            "outputs are missing or come from several runs; run python3 workshop.py store with the lesson's number",
+        )
     for index, cell in code.items():
         yield from ((index, what) for output in cell.outputs for what in _check_output(output))
 
