@@ -165,7 +165,7 @@ def test_the_reports_of_a_class_become_one_table(tmp_path, capsys):
     write_report(tmp_path, "ANNA", [], ["RTX 4060"])
     write_report(tmp_path, "BOB", ["stops", "note"])
     write_report(tmp_path, "CY", ["limits"], ["Iris Xe", "Arc A370M"])
-    (tmp_path / "report-DAN.txt").write_text("py: command not found", encoding="utf-8")
+    (tmp_path / "report-DAN.TXT").write_text("py: command not found", encoding="utf-8")
     write_report(tmp_path, "EVE", [])
     report = tmp_path / "report-EVE.txt"
     report.write_text(report.read_text(encoding="utf-8"), encoding="utf-16")
@@ -184,6 +184,7 @@ def test_the_reports_of_a_class_become_one_table(tmp_path, capsys):
     )
     assert "with limits" in cy and "limits:" in cy and "Iris Xe" in cy and "Arc A370M" in cy
     assert "can run here" in table.split("| EVE ")[1].split("+---")[0]
+    assert re.findall(r"^\| ([A-Z]{2,}) ", table, re.MULTILINE) == ["BOB", "GUS", "DAN", "HAL", "ANNA", "CY", "EVE"]
     assert "stops:" in table.split("| GUS ")[1].split("+---")[0]
     assert "3 of 7 computers, perhaps on 1 more." in table and table.endswith("yourself: FAY.jpg.\n")
     assert "no report" in table.split("| DAN ")[1].split("+---")[0] and table.count("no report") == 1
@@ -194,3 +195,5 @@ def test_a_folder_without_reports_says_what_a_report_is(tmp_path):
     with pytest.raises(WorkshopError, match="contains no report") as refused:
         classroom.summarize_reports(tmp_path)
     assert "doctor --report" in str(refused.value)
+    with pytest.raises(WorkshopError, match="There is no folder"):
+        classroom.summarize_reports(tmp_path / "late")

@@ -64,16 +64,24 @@ def run(args: argparse.Namespace) -> int:
 def summarize_reports(folder: Path) -> str:
     """Return a table of the texts that `doctor --report` wrote: learner, verdict, what is wrong, GPUs that compute.
 
-    A text that holds no report has a row, too: its learner needs help. Below are how many of the workshops run, and the
-    names of other files, such as photos.
+    The learners who need help come first. A text that holds no report has a row, too: its learner needs help. Below are
+    how many of the workshops run, and the names of other files, such as photos.
 
     Raises:
-        WorkshopError: there is no report in `folder`.
+        WorkshopError: there is no such folder, or no report in it.
     """
     from tabulate import tabulate
 
+    if not folder.is_dir():
+        raise WorkshopError(
+            f"There is no folder {folder}.",
+            "A path begins at the folder of the terminal.",
+            "Put the learners' reports into one folder, and name that folder.",
+        )
     rows = []
-    for path in sorted(folder.glob("*.txt")):
+    files = [path for path in sorted(folder.iterdir()) if path.is_file()]
+    texts = [path for path in files if path.suffix.lower() == ".txt"]
+    for path in texts:
         text = _decode(path.read_bytes())
         verdict = re.search(r"^The workshop (can.*?)\.$", text, re.MULTILINE)
         kinds = r"(?:STOPS|NOT KNOWN|LIMITS)[A-Z ]*"
@@ -90,6 +98,8 @@ def summarize_reports(folder: Path) -> str:
             "A report is a .txt file that `python3 workshop.py doctor --report report-NAME.txt` writes.",
             "Put the learners' reports into one folder, and name that folder.",
         )
+    worst_first = ("cannot", NO_REPORT, "can perhaps", "can")
+    rows.sort(key=lambda row: next(place for place, begin in enumerate(worst_first) if row[1].startswith(begin)))
     headers = ("learner", "verdict", "what is wrong", "GPU that computes")
     table = tabulate(rows, headers, tablefmt="grid", maxcolwidths=[None, 26, 44, 30])
     verdicts = [row[1] for row in rows]
@@ -98,7 +108,7 @@ def summarize_reports(folder: Path) -> str:
     summary = (
         f"The workshop can run on {able} of {len(rows)} computers{f', perhaps on {perhaps} more' if perhaps else ''}."
     )
-    others = [path.name for path in sorted(folder.iterdir()) if path.is_file() and path.suffix != ".txt"]
+    others = [path.name for path in files if path not in texts]
     look = f"\nLook at these files yourself: {', '.join(others)}." if others else ""
     return f"{table}\n{summary}{look}"
 
