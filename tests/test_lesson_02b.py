@@ -85,7 +85,7 @@ def test_the_search_says_how_the_winner_did_again():
 def time_finals(monkeypatch, bench, busy=1.0, **seconds):
     timed = {name: time_as(name, *run_thirteen_times(each)) for name, each in seconds.items()}
     monkeypatch.setattr(lesson_02b_race.timing, "measure_interleaved", lambda *_, **__: dict(timed))
-    monkeypatch.setattr(lesson_02, "BUSY", busy)
+    monkeypatch.setattr(lesson_02b_race.timing, "BUSY", busy)
     launches = dict.fromkeys((name for name in seconds if name != "twin"), launch_of(bench))
     return lesson_02b_race.run_finals(bench, launches, 13)
 

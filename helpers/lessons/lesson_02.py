@@ -273,7 +273,6 @@ def _run(kernel: opencl.Kernel, a: np.ndarray, b: np.ndarray, grid: Grid, fill: 
 
 # Enough work-items for each compute unit, by whether it is a GPU: a unit of a GPU has up to 128 lanes, 16 for each.
 ITEMS_PER_UNIT = {True: 16 * 128, False: 256}
-BUSY = 0.2  # of the cores, used by other programs: a kernel that is interrupted loses more than a shorter one
 AWKWARD = ((1, 1, 1), (17, 17, 17), (5, 40, 33), (250, 250, 250))  # rows, columns, inner size
 
 
@@ -418,7 +417,7 @@ class MatmulBenchmark:
         """Return in words that the last measurement allows no claim, because the cores were busy; otherwise ""."""
         text = f"No claim: other programs used {self.others:.0%} of the cores meanwhile, and a kernel that is "
         text += "interrupted loses more than a shorter one. Measure again when they have ended."
-        return wrap(text) if self.others > BUSY else ""
+        return wrap(text) if self.others > timing.BUSY else ""
 
     def _note(self, label: str) -> None:
         amount = f"{self.size:,} x {self.size:,}"

@@ -33,7 +33,6 @@ function (I[B, R]) -> (O) {
 }
 """
 ROWS = 128  # of exercise 3, and their length
-BUSY = 0.2  # of the cores, used by other programs: a kernel that is interrupted loses more than a shorter one
 FEWER = 10  # at least as many times fewer points than the given line
 
 
@@ -151,9 +150,9 @@ def claim_ratio(first: Measurement, second: Measurement, others: float) -> float
     Args:
         first: what was timed.
         second: what was timed beside it.
-        others: what share of the cores other programs used meanwhile, 0 to 1; above BUSY, nothing is claimed.
+        others: what share of the cores other programs used meanwhile, 0 to 1; above timing.BUSY, nothing is claimed.
     """
-    if others > BUSY:
+    if others > timing.BUSY:
         print(f"Other programs used {others:.0%} of the cores meanwhile: too much for a claim about speed.")
         print("Run this cell again on a quieter machine.")
         return "no claim"
@@ -185,7 +184,7 @@ def draw_blocks(runs: Mapping[str, Measurement], blocks: Mapping[str, tuple[int,
         records.add_run(run, "GFLOP/s", work, f"{n:,} x {n:,}", label)
     title = f"The same product in blocks, on {runs['4 x 16'].device}; NumPy on {runs['NumPy'].device}"
     plots.show(*plots.draw_speeds(speeds, title, f"product of {n:,} x {n:,}, GFLOP/s", colors=colors))
-    if others <= BUSY:
+    if others <= timing.BUSY:
         print(compare(runs["yours"], runs["the compiler's"]))
 
 
@@ -208,11 +207,11 @@ def tabulate_sums(asked: Mapping[int, int], statements: str) -> Table:
     rows = []
     for name, run in {**runs, "NumPy": by_numpy}.items():
         is_apart = min(run.seconds) > max(by_numpy.seconds) or is_clear(run, by_numpy)
-        is_claimed = is_apart and load.others <= BUSY
+        is_claimed = is_apart and load.others <= timing.BUSY
         beside = f"{float(f'{run.median / by_numpy.median:.2g}'):,g}" if is_claimed else "no claim"
         count = counted.get(name, f"{numbers.size:,} numbers")
         rows.append((name, count, duration(run.median), duration(run.spread), "1" if name == "NumPy" else beside))
     below = [f"NumPy on {by_numpy.device}, the rest on {opencl.name(program.device)}."]
-    if load.others > BUSY:
+    if load.others > timing.BUSY:
         below.append(f"Other programs used {load.others:.0%} of the cores meanwhile: no claim.")
     return Table(rows, ("", "counted", "time", "spread", "times as long as NumPy"), below)

@@ -7,7 +7,6 @@ import importlib.metadata
 import inspect
 import re
 import tempfile
-import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from helpers import devices
 from helpers.judge import checks
 from helpers.measure.plots import BLUE, ORANGE, figure, show
 from helpers.measure.tables import Table
-from helpers.running import processes
+from helpers.running import processes, sources
 from helpers.training import backends
 
 if TYPE_CHECKING:
@@ -102,10 +101,9 @@ def check_train_step(learner: Callable[..., object], images: np.ndarray, labels:
     """
     if not inspect.isfunction(learner) or not learner.__name__.isidentifier():
         raise checks.NotYet(f"expected a function written with `def`, came {checks.short(learner)}.")
-    try:
-        source = textwrap.dedent(inspect.getsource(learner))
-    except (OSError, TypeError):
-        raise checks.NotYet("the source of your function cannot be found; write it with `def`, in its cell.") from None
+    source = sources.read_source(learner)
+    if not source:
+        raise checks.NotYet("the source of your function cannot be found; write it with `def`, in its cell.")
     if source.count("...  # your code") == 2:
         raise checks.NotDone(f"{learner.__name__} is unchanged.")
 

@@ -191,6 +191,9 @@ def measure_interleaved(
     return {label: Measurement(texts[label], devices[label], tuple(noted[label][warmup:])) for label in ways}
 
 
+BUSY = 0.2  # of the cores, used by other programs: a kernel that is interrupted loses more than a shorter one
+
+
 class Load:
     """What share of the cores other processes used during a block: `with Load() as load`, then `load.others`."""
 
