@@ -12,7 +12,7 @@ import sample_lesson
 from nbformat import v4
 from sample_lesson import WORDS
 
-from helpers.commands import lesson_files, lesson_rules, lint
+from helpers.commands import lesson_files, lesson_rules, lint, next_lessons
 
 PNG = base64.b64encode(b"\x89PNG" + bytes(1000)).decode()
 
@@ -113,13 +113,33 @@ def test_names_that_a_later_cell_defines_itself_are_no_dependency(tmp_path, sour
     assert found(tmp_path, changed(cell(18, source))) == []
 
 
-def test_lessons_link_to_their_neighbors(tmp_path):
-    for name in ("19-check-setup", "20b-add-more", "21-add-letters"):
-        sample_lesson.save(tmp_path, name=name)
-    problems = "\n".join(found(tmp_path, GOOD))
-    assert "(19-check-setup.ipynb)" in problems and "(20b-add-more.ipynb)" in problems and "21-add" not in problems
-    linked = f"## Recap\n[before](19-check-setup.ipynb) [second sitting](20b-add-more.ipynb) {WORDS}"
-    assert found(tmp_path, changed(cell(-1, linked))) == []
+LINKS = {number: f"[{number}]({number}-x.ipynb)" for number in ["00", "01", "01b", "02", "03", "03b", "11"]}
+
+
+@pytest.mark.parametrize(
+    ("number", "wanted"),
+    [
+        ("00", "[01](01-x.ipynb) (short, all)"),  # two paths, one lesson
+        ("01", "[02](02-x.ipynb) (short) · [03](03-x.ipynb) (all) · [01b](01b-x.ipynb) (second session)"),
+        ("01b", "[02](02-x.ipynb) (short) · [03](03-x.ipynb) (all)"),  # as its first session
+        ("03", "[03b](03b-x.ipynb) (all, second session)"),  # a second session on a path
+        ("03b", "[02](02-x.ipynb) (all)"),
+        ("02", ""),  # where each path ends
+        ("11", ""),  # on no path
+    ],
+)
+def test_a_lesson_ends_with_where_each_path_goes_on(monkeypatch, number, wanted):
+    paths = {"Short": ["00", "01", "02"], "All": ["00", "01", "03", "03b", "02"]}
+    monkeypatch.setattr(next_lessons, "read_paths", lambda: paths)
+    everything = "[all lessons and paths](../README.md#lessons)"
+    assert next_lessons.list_next(number, LINKS) == "Next: " + " · ".join(filter(None, [wanted, everything]))
+
+
+def test_readme_names_paths_whose_lessons_exist_and_every_lesson_ends_with_its_links():
+    numbers = {lesson_files.number(path) for path in lesson_files.every()}
+    paths = next_lessons.read_paths()
+    assert len(paths) == 4 and numbers.issuperset(number for path in paths.values() for number in path)
+    assert [path.name for path in next_lessons.find_outdated()] == [], "python3 workshop.py lint --fix writes them"
 
 
 @pytest.mark.parametrize("name", ["6-add-numbers", "06-Add-numbers", "06-add", "06c-add-numbers"])

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helpers import ROOT
-from helpers.commands import lesson_files, taster, uv
+from helpers.commands import lesson_files, next_lessons, taster, uv
 from helpers.commands.files import short, write
 from helpers.commands.run import BUILD
 from helpers.devices.host import binder_link
@@ -160,10 +160,9 @@ def build_front_page(titles: Mapping[Path, str]) -> str:
     """Return the front page: its pad, its doors, README's paths as links, the contents from which the sidebar comes."""
     text = FRONT.read_text(encoding="utf-8")
     links = {lesson_files.number(path): f"[{title}](notebooks/{path.name})" for path, title in titles.items()}
-    paths = re.findall(r"^- \*\*(.+):\*\* ([\db ]+)$", README.read_text(encoding="utf-8"), re.MULTILINE)
     listed = [
-        f"- **{name}**\n" + "".join(f"  - {links[number]}\n" for number in numbers.split() if number in links)
-        for name, numbers in paths
+        f"- **{name}**\n" + "".join(f"  - {links[number]}\n" for number in numbers)
+        for name, numbers in next_lessons.read_paths().items()
     ]
     binder = binder_link()
     text = text.replace("{pad}", taster.build_pad())

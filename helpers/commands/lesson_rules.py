@@ -41,7 +41,6 @@ _NOT_STORED = {
     r"\bat 0x[0-9a-fA-F]{6,}": "an address in memory ({}), which differs in each run; show a name instead",
     r"\r": "a carriage return, such as a progress bar leaves; show no bar here",
 }
-_LINK = re.compile(r"\]\(([^)#\s]+)")
 
 
 class Problem(NamedTuple):
@@ -85,7 +84,7 @@ def normalise(notebook: NotebookNode) -> NotebookNode:
 
 
 def problems(path: Path) -> list[Problem]:
-    """Return everything that is wrong with the lesson in the file `path`; the lessons beside it are its neighbors."""
+    """Return everything that is wrong with the lesson in the file `path`."""
     try:
         raw = path.read_text(encoding="utf-8")
         notebook = lesson_files.read(path)
@@ -137,10 +136,6 @@ def _check_parts(path: Path, notebook: NotebookNode) -> Iterator[Finding]:
     end = "\n".join(cell.source for cell in last if cell.cell_type == "markdown")
     if not re.search(r"^##+ .*\brecap\b", end, re.MULTILINE | re.IGNORECASE):
         yield None, "no heading with the word Recap among the last four cells; end the lesson with ## Recap"
-    there = [lesson.name for lesson in lesson_files.every(path.parent)]
-    at = there.index(path.name) if path.name in there else len(there)
-    for other in {*there[max(at - 1, 0) : at], *there[at + 1 : at + 2]} - set(_LINK.findall(end)):
-        yield None, f"no link to the lesson beside it after the recap; add [...]({other})"
 
 
 def _check_exercises(notebook: NotebookNode) -> Iterator[Finding]:

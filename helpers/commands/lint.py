@@ -1,4 +1,4 @@
-"""Report what is wrong with the code, the notebooks and the course's address in pages; with --fix, fix their form."""
+"""Report what is wrong with the code, the notebooks, their last links and the course's address; with --fix, fix it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from helpers import ROOT
-from helpers.commands import address, lesson_files, lesson_rules, uv
+from helpers.commands import address, lesson_files, lesson_rules, next_lessons, uv
 from helpers.commands.files import write
 from helpers.commands.lesson_rules import Problem
 
@@ -30,21 +30,21 @@ def run(args: argparse.Namespace) -> int:
     status = run_ruff("check") | run_ruff("format", "--check") | run_ty()
     paths = lesson_files.find(args.lessons) if args.lessons else sorted(lesson_files.FOLDER.glob("*.ipynb"))
     found = [problem for path in paths for problem in lesson_rules.problems(path)]
-    fault = f"another address; run {lesson_rules.FIX}"
-    found += [Problem(path.name, "", fault) for path in address.find_outdated()]
+    for outdated, what in ((address.find_outdated(), "address"), (next_lessons.find_outdated(), "link at the end")):
+        found += [Problem(path.name, "", f"another {what}; run {lesson_rules.FIX}") for path in outdated]
     for problem in found:
         print(problem)
     return status | bool(found)
 
 
 def fix_form() -> None:
-    """Bring code, all notebooks and the address in pages into the workshop's form; print which files changed."""
+    """Bring code, all notebooks, their last links and the address in pages into form; print which files changed."""
     run_ruff("format")
     changed = [path for path in sorted(lesson_files.FOLDER.glob("*.ipynb")) if normalise_file(path)]
-    for path, text in address.find_outdated().items():
+    for path, text in {**address.find_outdated(), **next_lessons.find_outdated()}.items():
         write(path, text)
         changed.append(path)
-    for path in changed:
+    for path in dict.fromkeys(changed):
         print(f"{path.name}: fixed")
 
 

@@ -1,0 +1,61 @@
+"""Write the last line of each lesson: where README's paths go on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from helpers import ROOT
+from helpers.commands import lesson_files, lesson_rules
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
+README = ROOT / "README.md"
+_PATH = re.compile(rf"^- \*\*(.+):\*\* ({lesson_files.NUMBER}(?: {lesson_files.NUMBER})*)$", re.MULTILINE)
+_LINE = re.compile(r"\n*^Next: .*\Z", re.MULTILINE)
+
+
+def read_paths() -> dict[str, list[str]]:
+    """Return the numbers of the lessons on each of README's paths, by the path's name."""
+    return {name: numbers.split() for name, numbers in _PATH.findall(README.read_text(encoding="utf-8"))}
+
+
+def find_outdated() -> dict[Path, str]:
+    """Return each lesson that ends with other links, with the new text of its file."""
+    lessons = {path: lesson_files.read(path) for path in lesson_files.every()}
+    titles = {lesson_files.number(path): lesson_files.title(notebook) for path, notebook in lessons.items()}
+    links = {
+        number: f"[{number} {titles[number]}]({path.name})"
+        for path in lessons
+        for number in [lesson_files.number(path)]
+    }
+    outdated = {}
+    for path, notebook in lessons.items():
+        last: NotebookNode = notebook.cells[-1]
+        wanted = f"{_LINE.sub('', last.source)}\n\n{list_next(lesson_files.number(path), links)}"
+        if last.source != wanted:
+            last.source = wanted
+            outdated[path] = lesson_rules.dump(notebook)
+    return outdated
+
+
+def list_next(number: str, links: Mapping[str, str]) -> str:
+    """Return the line that follows the lesson `number`: a link for each path that goes on, and the second session.
+
+    Args:
+        number: such as "01", or "01b", which goes on as "01" does, unless a path names it.
+        links: Markdown's link to each lesson, by its number.
+    """
+    reasons: dict[str, list[str]] = {}
+    first = number.rstrip("b")
+    for name, numbers in read_paths().items():
+        here = number if number in numbers else first
+        if here in numbers[:-1]:
+            reasons.setdefault(numbers[numbers.index(here) + 1], []).append(name.lower())
+    if f"{number}b" in links:
+        reasons.setdefault(f"{number}b", []).append("second session")
+    parts = [f"{links[other]} ({', '.join(why)})" for other, why in reasons.items()]
+    return "Next: " + " · ".join([*parts, "[all lessons and paths](../README.md#lessons)"])
