@@ -79,7 +79,9 @@ def own_options(above: Optional[str] = None) -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     usage = f"{CALL} COMMAND [...]"
     parser = argparse.ArgumentParser(CALL, usage, above, formatter_class=raw, add_help=False, allow_abbrev=False)
-    parser.add_argument("--accel", choices=[*families.FAMILIES, "rocm"], help="packages for this accelerator")
+    shown = f"{{{','.join(families.FAMILIES)}}}"  # without rocm, which only answers with the page that helps
+    choices = [*families.FAMILIES, "rocm"]
+    parser.add_argument("--accel", metavar=shown, choices=choices, help="packages for this accelerator")
     extras = "add " + ", or ".join(f"{name} ({what})" for name, what in EXTRAS.items())
     parser.add_argument("--with", dest="extras", choices=list(EXTRAS), action="append", default=[], help=extras)
     less = "leave out a package that is added by default; OpenCL then comes from PoCL (Linux) or a driver that you have"

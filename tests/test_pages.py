@@ -209,11 +209,11 @@ def test_what_needs_the_address_is_made_from_it_or_left_out(monkeypatch):
     monkeypatch.setattr(host, "addresses", lambda: published)
     text = address.fill_in(page)
     assert text.count("](https://some-one.github.io/course") == 2 and "/v2/gh/some-one/course/v0.1.0?" in text
-    assert text.count("](https://github.com/some-one/course)") == 1  # the folder's page
+    assert text.count("](https://github.com/some-one/course/archive/refs/tags/v0.1.0.zip)") == 1  # the folder
     assert f'\nREPOSITORY = "{published["Repository"]}"  # where' in text
     monkeypatch.setattr(host, "addresses", dict)
     left = address.fill_in(text)
-    assert "](" not in left and 'REPOSITORY = ""' in left and "\nGet the workshop folder" in left
+    assert "](" not in left and 'REPOSITORY = ""' in left and "\nGet the workshop's folder" in left
 
 
 # ------------------------------------------------------------------------------------------------ Colab's first cell

@@ -54,6 +54,11 @@ def test_an_unknown_lesson_or_file_is_refused(tmp_path, name, complaint):
         lesson_files.find([name], tmp_path)
 
 
+def test_grading_nothing_is_refused_before_anything_runs():
+    with pytest.raises(WorkshopError, match="nothing to grade"):
+        run.run(argparse.Namespace(lessons=[], grade=True, profile="preview", record=None, cell_seconds=None))
+
+
 def test_a_name_that_fits_two_lessons_or_an_empty_folder_is_refused(tmp_path):
     with pytest.raises(WorkshopError, match="no lessons"):
         lesson_files.find([], tmp_path)

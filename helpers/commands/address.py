@@ -24,11 +24,11 @@ def find_outdated() -> dict[Path, str]:
 def fill_in(text: str) -> str:
     """Return a page's text with the address in it; without it where the course is not published."""
     repository = host.addresses().get("Repository", "")
-    folder = "Get the workshop folder from the person who gave you these pages.\n"
-    if repository:
-        folder = f"On [the course's page]({repository}), choose *Code*, then *Download ZIP*.\n"
+    folder = "Get the workshop's folder (on a repository's page, choose *Code*, then *Download ZIP*)."
+    if repository:  # the release, as Binder and Colab open it; GitHub packs each tag
+        folder = f"[Download the course]({repository}/archive/refs/tags/{host.release_tag()}.zip)."
     text = WAYS_IN.sub(lambda _: link_ways_in(), text)
-    text = FOLDER.sub(lambda _: folder, text)
+    text = FOLDER.sub(lambda _: f"{folder}\n", text)
     text = CELL.sub(lambda _: repository, text)
     return RELEASE.sub(lambda _: host.release_tag(), text)
 

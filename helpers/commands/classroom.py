@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import codecs
+import collections
 import re
 import shutil
 import tempfile
@@ -37,6 +38,8 @@ LEFT_OUT += ("lesson_*.toml",)
 LINK = re.compile(r"\[([^][]+)\]\((?![a-z]+:)([^()\s#]+\.(?:md|ipynb|html))[^()\s]*\)")
 
 NO_REPORT = "no report"  # in the column of verdicts: the file holds something else, such as an error message
+PERHAPS, ABLE = "can perhaps", "can "
+KINDS = ("cannot", NO_REPORT, PERHAPS, ABLE)  # how a verdict begins; those who need help most come first
 TEXTS = ROOT / "classroom" / "bundle"  # what the bundle's own pages say
 
 
@@ -78,39 +81,41 @@ def summarize_reports(folder: Path) -> str:
             "A path begins at the folder of the terminal.",
             "Put the learners' reports into one folder, and name that folder.",
         )
-    rows = []
-    files = [path for path in sorted(folder.iterdir()) if path.is_file()]
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]  # some sites give each learner a folder
     texts = [path for path in files if path.suffix.lower() == ".txt"]
-    for path in texts:
-        text = _decode(path.read_bytes())
-        verdict = re.search(r"^The workshop (can.*?)\.$", text, re.MULTILINE)
-        kinds = r"(?:STOPS|NOT KNOWN|LIMITS)[A-Z ]*"
-        problems = re.findall(rf"^{kinds}: (.*?)(?=\n  |\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
-        gpus = re.findall(r"^\s+(.*\bGPU\)): right", text, re.MULTILINE)
-        learner = path.stem.removeprefix("report-")
-        if verdict:
-            rows.append((learner, verdict[1], "\n".join(problems), "\n".join(gpus) or "none"))
-        else:
-            rows.append((learner, NO_REPORT, f"Read {path.name}: it has no verdict.", ""))
-    if all(row[1] == NO_REPORT for row in rows):
+    rows = sorted((_read_report(path, folder) for path in texts), key=lambda row: _find_kind(row[1]))
+    counts = collections.Counter(KINDS[_find_kind(verdict)] for _, verdict, _, _ in rows)
+    if counts[NO_REPORT] == len(rows):
         raise WorkshopError(
             f"{short(folder)} contains no report.",
             "A report is a .txt file that `python3 workshop.py doctor --report report-NAME.txt` writes.",
             "Put the learners' reports into one folder, and name that folder.",
         )
-    worst_first = ("cannot", NO_REPORT, "can perhaps", "can")
-    rows.sort(key=lambda row: next(place for place, begin in enumerate(worst_first) if row[1].startswith(begin)))
     headers = ("learner", "verdict", "what is wrong", "GPU that computes")
     table = tabulate(rows, headers, tablefmt="grid", maxcolwidths=[None, 26, 44, 30])
-    verdicts = [row[1] for row in rows]
-    perhaps = sum(verdict.startswith("can perhaps") for verdict in verdicts)
-    able = sum(verdict.startswith("can ") for verdict in verdicts) - perhaps
-    summary = (
-        f"The workshop can run on {able} of {len(rows)} computers{f', perhaps on {perhaps} more' if perhaps else ''}."
-    )
-    others = [path.name for path in files if path not in texts]
+    perhaps = f", perhaps on {counts[PERHAPS]} more" if counts[PERHAPS] else ""
+    summary = f"The workshop can run on {counts[ABLE]} of {len(rows)} computers{perhaps}."
+    others = [path.relative_to(folder).as_posix() for path in files if path not in texts]
     look = f"\nLook at these files yourself: {', '.join(others)}." if others else ""
     return f"{table}\n{summary}{look}"
+
+
+def _read_report(path: Path, folder: Path) -> tuple[str, str, str, str]:
+    """Return the row of the file `path` in the table of the reports in `folder`."""
+    text = _decode(path.read_bytes())
+    learner = path.relative_to(folder).with_name(path.stem.removeprefix("report-")).as_posix()
+    verdict = re.search(r"^The workshop (can.*?)\.$", text, re.MULTILINE)
+    if not verdict:
+        return learner, NO_REPORT, f"Read {path.name}: it has no verdict.", ""
+    severities = r"(?:STOPS|NOT KNOWN|LIMITS)[A-Z ]*"
+    problems = re.findall(rf"^{severities}: (.*?)(?=\n  |\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
+    gpus = re.findall(r"^\s+(.*\bGPU\)): right", text, re.MULTILINE)
+    return learner, verdict[1], "\n".join(problems), "\n".join(gpus) or "none"
+
+
+def _find_kind(verdict: str) -> int:
+    """Return the place in KINDS of the kind of a verdict."""
+    return next(place for place, begin in enumerate(KINDS) if verdict.startswith(begin))
 
 
 def _decode(content: bytes) -> str:

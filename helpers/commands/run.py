@@ -37,7 +37,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Execute the lessons that `args` names; return 0 if all passed, 1 if not, 130 if it was interrupted."""
+    """Execute the lessons that `args` names; return 0 if all passed, 1 if not, 130 if it was interrupted.
+
+    Raises:
+        WorkshopError: nothing is named to grade, or a name fits no lesson.
+    """
+    if args.grade and not args.lessons:
+        raise WorkshopError(
+            "There is nothing to grade.",
+            "--grade judges the answers in a learner's copy of a lesson.",
+            "Name it: python3 workshop.py run --grade path/to/copy.ipynb",
+        )
     profile = workload.validate(args.profile) if args.profile else workload.current()
     grade = args.grade or os.environ.get(GRADE) == "1"
     record = records.FOLDER / f"{args.record}.json" if args.record else None

@@ -80,7 +80,7 @@ function digitPad(root, answer, where) {
     return { row, fill, percent };
   });
   const examples = [...Array(10).keys()].map((digit) => element("button", {
-    type: "button", textContent: digit, "aria-label": `draw a ${digit} as an example`, onclick: () => example(digit),
+    type: "button", textContent: digit, "aria-label": `draw ${digit} as an example`, onclick: () => example(digit),
   }));
   const clearing = element("button", { type: "button", textContent: "Clear", onclick: () => clear() });
   const undo = element("button", { type: "button", textContent: "Undo", onclick: () => back() });
