@@ -146,6 +146,8 @@ def find_words(scores: np.ndarray, chance: np.ndarray, temperature: float, missi
         missing: a known mistake, one of CHOICE_FAULTS; -1 stands for a word that is never written, UNKNOWN for one that
             the last digits of a device decide.
     """
+    if missing == "the highest score were always chosen":
+        return scores.argmax(axis=1)
     largest = scores.max(axis=1).astype(float)
     shift = np.zeros(len(scores))  # the exponent of the largest power
     if missing == "the largest score were not subtracted":
@@ -173,6 +175,7 @@ def find_words(scores: np.ndarray, chance: np.ndarray, temperature: float, missi
 
 UNKNOWN = -2
 CHOICE_FAULTS = (
+    "the highest score were always chosen",
     "the scores were multiplied by the temperature",
     "the temperature were left out",
     "each sum left out its own word",
