@@ -61,29 +61,6 @@ __kernel void attention(__global const float *q, __global const float *k, __glob
     for (int c = 0; c < D; c++) out[(head + i) * D + c] = answer[c] / sum;
 }
 """
-# Attention with its rows of scores in memory: work-items (n, n, heads), then (n, heads), then (D, n, heads).
-THREE_KERNELS = """
-#define D 16
-__kernel void scores(__global const float *q, __global const float *k, __global float *s, int n) {
-    int j = get_global_id(0), i = get_global_id(1), head = n * get_global_id(2);
-    float score = 0;
-    for (int c = 0; c < D; c++) score += q[(head + i) * D + c] * k[(head + j) * D + c];
-    s[(head + i) * n + j] = score / sqrt((float)D);
-}
-__kernel void softmax(__global float *s, int n) {
-    int row = (n * get_global_id(1) + get_global_id(0)) * n;
-    float largest = -INFINITY, sum = 0;
-    for (int j = 0; j < n; j++) largest = fmax(largest, s[row + j]);
-    for (int j = 0; j < n; j++) sum += exp(s[row + j] - largest);
-    for (int j = 0; j < n; j++) s[row + j] = exp(s[row + j] - largest) / sum;
-}
-__kernel void gather(__global const float *s, __global const float *v, __global float *out, int n) {
-    int c = get_global_id(0), i = get_global_id(1), head = n * get_global_id(2);
-    float answer = 0;
-    for (int j = 0; j < n; j++) answer += s[(head + i) * n + j] * v[(head + j) * D + c];
-    out[(head + i) * D + c] = answer;
-}
-"""
 DEPTH = re.compile(r"#define[ \t]+D[ \t]+(\d+)")
 TRACED = (2, 5, 4)  # heads, n and d of the launch whose accesses are counted: 128 of a work-item are listed
 LONG = 20_000  # keys for a few queries

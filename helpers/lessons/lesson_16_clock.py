@@ -1,4 +1,4 @@
-"""Lesson 16's attention beside the clock: in three kernels and in one."""
+"""Lesson 16's attention beside the clock, for a record: in three kernels and in one."""
 
 from __future__ import annotations
 
@@ -9,13 +9,36 @@ import numpy as np
 
 from helpers.devices import opencl
 from helpers.lessons import lesson_16, lesson_16_faults
-from helpers.measure import records, tables, timing
+from helpers.measure import records, timing
 
 if TYPE_CHECKING:
     import pyopencl as cl
 
 HEADS, D = 4, 16
 ONE, TWIN, THREE = "one kernel", "one kernel, again", "three kernels"
+# Attention with its rows of scores in memory: work-items (n, n, heads), then (n, heads), then (D, n, heads).
+THREE_KERNELS = """
+#define D 16
+__kernel void scores(__global const float *q, __global const float *k, __global float *s, int n) {
+    int j = get_global_id(0), i = get_global_id(1), head = n * get_global_id(2);
+    float score = 0;
+    for (int c = 0; c < D; c++) score += q[(head + i) * D + c] * k[(head + j) * D + c];
+    s[(head + i) * n + j] = score / sqrt((float)D);
+}
+__kernel void softmax(__global float *s, int n) {
+    int row = (n * get_global_id(1) + get_global_id(0)) * n;
+    float largest = -INFINITY, sum = 0;
+    for (int j = 0; j < n; j++) largest = fmax(largest, s[row + j]);
+    for (int j = 0; j < n; j++) sum += exp(s[row + j] - largest);
+    for (int j = 0; j < n; j++) s[row + j] = exp(s[row + j] - largest) / sum;
+}
+__kernel void gather(__global const float *s, __global const float *v, __global float *out, int n) {
+    int c = get_global_id(0), i = get_global_id(1), head = n * get_global_id(2);
+    float answer = 0;
+    for (int j = 0; j < n; j++) answer += s[(head + i) * n + j] * v[(head + j) * D + c];
+    out[(head + i) * D + c] = answer;
+}
+"""
 
 
 def find_ways(queue: cl.CommandQueue, n: int) -> dict[str, Callable[[], None]]:
@@ -50,7 +73,7 @@ def _make_launches(
     q, k, v, out = (cl.Buffer(queue.context, flags, hostbuf=array) for array in (*given, given[0]))
     s = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 4 * heads * n * n)
     attention = cl.Kernel(opencl.build(queue.context, lesson_16.ATTENTION), "attention")
-    program = opencl.build(queue.context, lesson_16.THREE_KERNELS)
+    program = opencl.build(queue.context, THREE_KERNELS)
     scores, softmax, gather = (cl.Kernel(program, name) for name in ("scores", "softmax", "gather"))
 
     def launch_one() -> None:
@@ -84,35 +107,3 @@ def measure_ways(
     for run in runs.values():
         records.add_run(run, amount=f"{HEADS} heads, n = {n:,}, d = {D}")
     return runs
-
-
-def describe_gain(runs: Mapping[str, timing.Measurement], slow: str, fast: str) -> str:
-    """Return how many times as fast a way is as another; "no claim" if chance may explain the gap.
-
-    Args:
-        runs: what `measure_ways` returned; one kernel, which it timed twice, shows what chance does.
-        slow, fast: the labels of two ways.
-    """
-    if not {slow, fast, ONE, TWIN} <= runs.keys():
-        return "no claim"
-    is_claimable = timing.is_claimable(runs[slow], runs[fast], (runs[ONE], runs[TWIN]))
-    return timing.describe_gain(runs[slow], runs[fast]) if is_claimable else "no claim"
-
-
-def tabulate_ways(runs: Mapping[str, timing.Measurement], n: int) -> tables.Table:
-    """Return each way's time with its spread and the recorded time, and how many times as fast one kernel is.
-
-    Args:
-        runs: what `measure_ways` returned.
-        n: the rows of a head.
-    """
-    rows = []
-    for label, run in runs.items():
-        low, high = map(timing.duration, run.quartiles)
-        rows.append((label, timing.duration(run.median), f"{low} to {high}"))
-    device = next(iter(runs.values())).device
-    below = [
-        f"{device}; {HEADS} heads, n = {n:,}, d = {D}; medians of {timing.ENOUGH} runs in turn.",
-        f"One kernel beside three kernels: {describe_gain(runs, THREE, ONE)}.",
-    ]
-    return records.add_column(tables.Table(rows, ("way", "time", "middle half"), below), "16")

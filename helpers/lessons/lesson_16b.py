@@ -61,8 +61,6 @@ __kernel void attend_new(__global const float *q, __global const float *k, __glo
 }
 """
 TEMPERATURES = (1.0, 0.5, 2.0)  # of the launches that are judged
-ROUNDS = 64 + 2 * 6  # of loops: over all scores, then up and down a tree of sums
-ALONE = "Beside the 64 for the largest score, use the six rounds, and let each work-item look at its own word alone."
 HEADS, ROOM, SMALL = 3, 8, 4  # heads, places and D of the launches of `attend_new` that are judged
 PLACES = 6  # of them, one after the other; those of a cache beyond them are never used
 
@@ -99,7 +97,6 @@ def judge_choose(source: str) -> str:
             came = nothing if words[digit] < 0 else f"came word {words[digit]}"
             where = f"temperature {temperature:g}, number {chance[digit]:.4f}"
             raise NotYet(f"{where}: expected word {expected[digit]}, {came}.{_name_fault(cases, chosen)}")
-    kernel_checks.refuse_loops(traced, launch, ROUNDS, ALONE)
     return f"{sum(map(len, chosen))} words at {len(cases)} temperatures, no race seen, on {opencl.name(kernel.device)}"
 
 
@@ -149,6 +146,8 @@ def find_words(scores: np.ndarray, chance: np.ndarray, temperature: float, missi
         missing: a known mistake, one of CHOICE_FAULTS; -1 stands for a word that is never written, UNKNOWN for one that
             the last digits of a device decide.
     """
+    if missing == "the highest score were always chosen":
+        return scores.argmax(axis=1)
     largest = scores.max(axis=1).astype(float)
     shift = np.zeros(len(scores))  # the exponent of the largest power
     if missing == "the largest score were not subtracted":
@@ -176,6 +175,7 @@ def find_words(scores: np.ndarray, chance: np.ndarray, temperature: float, missi
 
 UNKNOWN = -2
 CHOICE_FAULTS = (
+    "the highest score were always chosen",
     "the scores were multiplied by the temperature",
     "the temperature were left out",
     "each sum left out its own word",

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from helpers.lessons.lesson_16_faults import compute_attention
 from helpers.measure.plots import figure, show
+from helpers.training import transformer
 from helpers.training.writer import WORDS, draw
 
 
@@ -57,3 +59,16 @@ def draw_written(images: Mapping[str, np.ndarray], labels: Sequence[int], title:
                 panel.set_title(str(label), fontsize=10, loc="center")
             line[0].set_ylabel(way.replace(" ", "\n"), fontsize=9)
     show(drawn, f"{title}. Asked for: {', '.join(map(str, labels))}; written with {' and with '.join(images)}.")
+
+
+def read_digits(weights: transformer.Weights, images: np.ndarray) -> np.ndarray:
+    """Return the digits that lesson 16's network reads in images, of shape (m,).
+
+    Args:
+        weights: of that network, by name.
+        images: uint8 of shape (m, 28, 28).
+    """
+    x = transformer.place_pieces(weights, transformer.cut(images))
+    x = transformer.compute_layers(weights, x, compute_attention, 1)
+    q, k, v = transformer.list_heads(weights, x, 1)
+    return transformer.score_digits(weights, x, compute_attention(q, k, v)).argmax(axis=1)
