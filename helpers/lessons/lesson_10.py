@@ -172,8 +172,8 @@ class Calibration:
         return None if batch is None else {self.name: batch}
 
 
-def find_busiest_operators(file: str, images: np.ndarray) -> str:
-    """Return the two operators of an ONNX file that take most of the time on the processor, with their shares of it.
+def find_busiest_operator(file: str, images: np.ndarray) -> str:
+    """Return the operator of an ONNX file that takes most of the time on the processor, with its share of it.
 
     Args:
         file: its path.
@@ -193,7 +193,8 @@ def find_busiest_operators(file: str, images: np.ndarray) -> str:
     took: Counter[str] = Counter()
     for node in nodes[len(nodes) // 6 :]:
         took[node["args"]["op_name"]] += node["dur"]
-    return ", ".join(f"{operator} {time / took.total():.0%}" for operator, time in took.most_common(2))
+    operator, time = took.most_common(1)[0]
+    return f"{operator} {time / took.total():.0%}"
 
 
 def run_all(run: Runner, images: np.ndarray) -> np.ndarray:
@@ -266,7 +267,7 @@ def _describe_events(events: Sequence[Event]) -> str:
 
 @checks.print_verdict
 def check_where_ran(learner: Callable[[list[Event]], dict[str, list[str]]]) -> Iterator[str]:
-    """Judge exercise 2 of lesson 10: the operators that each provider ran, from a profile's events."""
+    """Judge exercise 3 of lesson 10: the operators that each provider ran, from a profile's events."""
     cuda, rng = "CUDAExecutionProvider", np.random.default_rng()
     tried = [
         _make_events(("Conv", CPU)),
@@ -318,7 +319,7 @@ def _name_fault(actual: np.ndarray, pictures: np.ndarray) -> str:
     for order, images in axes.items():
         for color, ink in {"": 1 - images, "paper and ink are exchanged": images}.items():
             if np.abs(actual[..., 0] - 255.0 * ink).max() < 1.01:
-                return f": {' and '.join(filter(None, (order, color))) or 'no byte is off by more than 1'}"
+                return " and ".join(filter(None, (order, color))) or "no byte is off by more than 1"
     return ""
 
 
@@ -351,10 +352,43 @@ def check_prepare(learner: Callable[[np.ndarray], np.ndarray]) -> Iterator[str]:
             raise checks.NotYet(f"{where} it changed the pictures that it got; work on a copy.")
         if (wrong := np.argwhere((actual != expected) & ~is_open)).size:
             n, row, column, _ = (int(index) for index in wrong[0])
-            share, fault = len(wrong) / expected.size, _name_fault(actual, before)
+            fault = _name_fault(actual, before) or f"{len(wrong) / expected.size:.1%} of all bytes differ"
             raise checks.NotYet(
-                f"{where}, {share:.1%} of all bytes differ. The first: picture {n}, row {row}, column {column}, "
-                f"which the app has as {before[row, column, n]:.6g}; "
-                f"expected {expected[n, row, column, 0]}, came {actual[n, row, column, 0]}{fault}."
+                f"{where}, {fault}. The first: picture {n}, row {row}, column {column}, which the app has as "
+                f"{before[row, column, n]:.6g}; expected {expected[n, row, column, 0]}, "
+                f"came {actual[n, row, column, 0]}."
             )
     yield f"{len(tried)} sets of pictures, byte for byte"
+
+
+def _draw_probabilities(rng: np.random.Generator) -> Iterator[tuple[str, bool, np.ndarray, np.ndarray]]:
+    """Yield what is true of two outputs, whether they count as the same, and both, float32 (n, 10)."""
+    expected = rng.dirichlet(np.ones(10), 400).astype(np.float32)
+    signs = rng.choice([-1, 1], expected.shape).astype(np.float32)
+    sharper = expected**2 / (expected**2).sum(1, keepdims=True)
+    yield "differ by 0.000001, as after rounding", True, expected + signs * np.float32(1e-6), expected
+    yield "are all off by 0.004", True, expected + signs * np.float32(0.004), expected
+    yield "name the same digits, but with other probabilities", False, sharper, expected
+    for image, what in ((399, "only in the last image"), (0, "only in the first image")):
+        for off in (0.004, 0.02, -0.02, np.nan):
+            changed = expected.copy()
+            changed[image, rng.integers(10)] += off
+            words = "where one is nan" if np.isnan(off) else f"where one is off by {off}"
+            yield f"differ {what}, {words}", off == 0.004, changed, expected
+    yield "are all nan", False, np.full_like(expected, np.nan), expected
+    yield "are equal, of a single image", True, expected[:1].copy(), expected[:1]
+
+
+@checks.print_verdict
+def check_is_same(learner: Callable[[np.ndarray, np.ndarray], object]) -> Iterator[str]:
+    """Judge exercise 2 of lesson 10: whether two outputs of a network are the same up to 0.005."""
+    tried = list(_draw_probabilities(np.random.default_rng()))
+    for words, is_same, actual, expected in tried:
+        came = checks.answer(learner, actual.copy(), expected.copy(), who=f"for probabilities that {words}, it")
+        if came is None:
+            raise checks.NotDone(f"is_same returned None. ({checks.RETURNS})")
+        if not isinstance(came, bool | np.bool_):
+            raise checks.NotYet(f"is_same returned {checks.short(came)}; expected True or False.")
+        if came != is_same:
+            raise checks.NotYet(f"for probabilities that {words}, is_same returned {came}; expected {is_same}.")
+    yield f"{len(tried)} pairs of outputs"

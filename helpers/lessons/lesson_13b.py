@@ -102,8 +102,8 @@ def _build_wheel(folder: Path, package: str, flavor: str) -> Path:
     version = "2.21.0"
     gpus = "[]" if flavor == "cpu" else "[] if os.environ.get('CUDA_VISIBLE_DEVICES') == '-1' else ['imitated GPU']"
     code = f"import os\n\n__version__, flavor = '{version}', '{flavor}'\n"
-    code += f"gpus = lambda: {gpus}\n"
-    code += f"class test:\n    is_built_with_cuda = staticmethod(lambda: {flavor != 'cpu'})\n"  # as TensorFlow has it
+    code += f"class config:\n    list_physical_devices = staticmethod(lambda kind='GPU': {gpus})\n"  # as in TensorFlow
+    code += f"class test:\n    is_built_with_cuda = staticmethod(lambda: {flavor != 'cpu'})\n"
     info = f"{package.replace('-', '_')}-{version}.dist-info"
     files = {"tensorflow/__init__.py": code, f"tensorflow/lib_{flavor}.so": "", "tensorflow/ops.py": ""}
     files[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n"
@@ -210,7 +210,7 @@ def check_commands(commands: Sequence[str]) -> Iterator[str]:
     yield f"{len(commands)} commands, one whole TensorFlow"
 
 
-STATE = "import tensorflow as tf; print(tf.__version__, tf.gpus())"
+STATE = "import tensorflow as tf; print(tf.__version__, tf.config.list_physical_devices('GPU'))"
 EXPERIMENTS: dict[str, Callable[[Scratch], str]] = {  # by what a verdict calls it
     "`print(tensorflow.__file__)`": lambda env: env.python("import tensorflow; print(tensorflow.__file__)"),
     "`pip list`": lambda env: env.pip("list"),

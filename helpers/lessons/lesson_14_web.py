@@ -61,7 +61,7 @@ class Answer:
     """What the page sent back."""
 
     gpu: Mapping[str, Any]  # name, software, info, limits, browser
-    facts: Mapping[str, Any]  # what belongs to the job, such as seconds
+    facts: Mapping[str, Any]  # what belongs to the job, such as whose kernel computed
     arrays: Sequence[bytes]
 
     @property
@@ -75,7 +75,7 @@ class Page:
     """A job for the page, and what has come back so far. Display it to see the page's side.
 
     Args:
-        task: what widget.js does: `compute`, `addThree`, `network` or `draw`.
+        task: what widget.js does: `compute`, `addThree`, or `draw`.
         values: for that task.
         judge: takes the answer and returns the verdict on it, in words.
     """
@@ -265,27 +265,6 @@ def read_in_python(network: Network, device: wgpu.GPUDevice) -> None:
         print(f"{what + ':':9}{'yours' if what in own_kernels else instead}")
     same = int((digits == network.compute_probabilities().argmax(1)).sum())
     print(f"the same digit as NumPy: {same:,} of {m:,} images; right: {(digits == network.labels).mean():.1%}")
-
-
-def read_in_page(network: Network) -> Page:
-    """Let the page read the test images by the learner's dense kernel where it is right; judge by NumPy."""
-
-    def look(answer: Answer) -> str:
-        actual, expected = np.frombuffer(answer.arrays[0], np.float32).reshape(-1, 10), network.compute_probabilities()
-        away = float(np.abs(actual - expected).max())
-        equal, m = int((actual.argmax(1) == expected.argmax(1)).sum()), len(actual)
-        whose = "your kernel" if answer.facts["own"] else "the workshop's kernel"
-        if answer.facts["refused"]:
-            whose += f" (yours was refused by the page: {answer.facts['refused']})"
-        verdict = Verdict.RIGHT if away < 1e-4 and equal == m else Verdict.NOT_YET
-        return (
-            f"{verdict.value}: {whose} on {answer.device} says the same digit "
-            f"as NumPy for {equal:,} of {m:,} images, largest difference of a probability {away:.1e}. "
-            f"{m / answer.facts['seconds']:,.0f} images a second"
-        )
-
-    values = {"images": network.images.tobytes(), "batch": min(250, len(network.images))}
-    return Page("network", network.describe_job() | values, look)
 
 
 def draw_digits(network: Network) -> Page:

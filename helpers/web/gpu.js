@@ -173,37 +173,34 @@ async function timed(gpu, pipeline, group, groups, fence, { samples = 9, least =
 
 // Dense layers on the GPU by one kernel (bindings as in dense.wgsl); softmax of the ten sums in JavaScript.
 class Network {
-  static async open(gpu, wgsl, layers, most = 1) {
+  static async open(gpu, wgsl, layers) {
     const made = new Network();
     made.gpu = gpu;
-    made.most = most;
     made.pipeline = await build(gpu.device, wgsl);
     const { device } = gpu;
-    made.first = empty(device, 4 * most * layers[0].in);
+    made.first = empty(device, 4 * layers[0].in);
     let inputs = made.first;
     made.layers = layers.map((layer, number) => {
-      const outputs = empty(device, 4 * most * layer.out);
-      const shape = uniform(device, [most, layer.out, layer.in, number < layers.length - 1 ? 1 : 0]);
+      const outputs = empty(device, 4 * layer.out);
+      const shape = uniform(device, [1, layer.out, layer.in, number < layers.length - 1 ? 1 : 0]);
       const buffers = [inputs, upload(device, layer.weights), upload(device, layer.bias), outputs, shape];
       inputs = outputs;
-      return { ...layer, outputs, shape, group: bind(device, made.pipeline, buffers) };
+      return { ...layer, outputs, group: bind(device, made.pipeline, buffers) };
     });
     return made;
   }
 
-  // Probabilities (n, classes) of n inputs, at most as many as the network was opened for.
-  async answer(inputs) {
+  // The probability of each class for one input.
+  async answer(input) {
     const { device } = this.gpu;
-    const n = inputs.length / this.layers[0].in;
-    device.queue.writeBuffer(this.first, 0, inputs);
+    device.queue.writeBuffer(this.first, 0, input);
     const encoder = device.createCommandEncoder();
     for (const layer of this.layers) {
-      device.queue.writeBuffer(layer.shape, 0, new Uint32Array([n]));
-      record(encoder, this.pipeline, layer.group, [Math.ceil((n * layer.out) / 64), 1, 1]);
+      record(encoder, this.pipeline, layer.group, [Math.ceil(layer.out / 64), 1, 1]);
     }
     device.queue.submit([encoder.finish()]);
     const last = this.layers.at(-1);
-    return softmax(new Float32Array(await read(device, last.outputs, 4 * n * last.out)), last.out);
+    return softmax(new Float32Array(await read(device, last.outputs)));
   }
 }
 
@@ -219,18 +216,14 @@ function plainNetwork(layers) {
         });
         values = number < layers.length - 1 ? sums.map((sum) => Math.max(sum, 0)) : sums;
       });
-      return softmax(values, values.length);
+      return softmax(values);
     },
   };
 }
 
-function softmax(sums, classes) {
-  for (let first = 0; first < sums.length; first += classes) {
-    const row = sums.subarray(first, first + classes);
-    const highest = Math.max(...row);
-    row.forEach((value, index) => (row[index] = Math.exp(value - highest)));
-    const total = row.reduce((a, b) => a + b);
-    row.forEach((value, index) => (row[index] = value / total));
-  }
-  return sums;
+function softmax(sums) {
+  const highest = Math.max(...sums);
+  const powers = sums.map((value) => Math.exp(value - highest));
+  const total = powers.reduce((a, b) => a + b);
+  return powers.map((value) => value / total);
 }

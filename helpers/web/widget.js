@@ -62,20 +62,8 @@ const tasks = {
     }
   },
 
-  // All probabilities of many images, and how long they took.
-  async network(gpu, job) {
-    const { network, own, refused } = await openNetwork(gpu, job, job.batch);
-    const images = bytesOf(job.images);
-    const all = new Float32Array((images.length / 784) * 10);
-    const part = (first) => Float32Array.from(images.subarray(784 * first, 784 * (first + job.batch)), (ink) => ink / 255);
-    await network.answer(part(0)); // warm-up
-    const began = performance.now();
-    for (let first = 0; 784 * first < images.length; first += job.batch) all.set(await network.answer(part(first)), 10 * first);
-    return { facts: { seconds: (performance.now() - began) / 1000, own, refused }, arrays: [all.buffer] };
-  },
-
   async draw(gpu, job) {
-    const { network, own, refused } = await openNetwork(gpu, job, 1);
+    const { network, own, refused } = await openNetwork(gpu, job);
     return { facts: { own, refused }, answer: (pixels) => network.answer(pixels) };
   },
 };
@@ -83,19 +71,19 @@ const tasks = {
 const layersOf = (job) => job.layers.map((layer) => ({ ...layer, weights: floats(layer.weights), bias: floats(layer.bias) }));
 
 // The learner's kernel where there is one that this page accepts, else the workshop's.
-async function openNetwork(gpu, job, most) {
+async function openNetwork(gpu, job) {
   const layers = layersOf(job);
   if (job.own) {
     try {
-      return { network: await Network.open(gpu, job.own, layers, most), own: true, refused: "" };
+      return { network: await Network.open(gpu, job.own, layers), own: true, refused: "" };
     } catch (error) {
-      return { network: await Network.open(gpu, job.wgsl, layers, most), own: false, refused: error.message };
+      return { network: await Network.open(gpu, job.wgsl, layers), own: false, refused: error.message };
     }
   }
-  return { network: await Network.open(gpu, job.wgsl, layers, most), own: false, refused: "" };
+  return { network: await Network.open(gpu, job.wgsl, layers), own: false, refused: "" };
 }
 
-// Resolves when Python is free: it says go. Until then other cells compute, and would disturb the times.
+// Resolves when Python is free: it says go. Until then other cells compute.
 function go(model) {
   return new Promise((resolve) => {
     const look = () => model.get("go") && resolve();
@@ -110,7 +98,7 @@ async function work(model, job) {
     const gpu = await gpuOfPage();
     if (job.task !== "draw") await go(model);
     const turn = job.task === "draw" ? compute(gpu, job) : shared.queue.then(() => compute(gpu, job));
-    if (job.task !== "draw") shared.queue = turn.catch(() => {}); // one at a time: they are timed
+    if (job.task !== "draw") shared.queue = turn.catch(() => {}); // one at a time
     const done = await turn;
     model.send({ gpu: gpu.facts, facts: done.facts ?? {} }, undefined, done.arrays ?? []);
     return { gpu: gpu.facts, facts: done.facts, answer: done.answer };
