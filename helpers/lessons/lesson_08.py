@@ -151,7 +151,7 @@ def _judge_ring(learner: Program, held: list[list[np.ndarray]]) -> None:
     devices, length = len(held), held[0][0].size
     returned, sent = run_ring(learner, held)
     expected = [np.sum(column, axis=0) for column in zip(*held, strict=True)]
-    where = f"with {devices} devices"
+    where, least = f"with {devices} devices", 2 * (devices - 1)
     for me, actual in enumerate(returned):
         unchanged = isinstance(actual, list) and _are_same_pieces(actual, held[me])
         if unchanged or (actual is None and not any(sent)):
@@ -160,11 +160,12 @@ def _judge_ring(learner: Program, held: list[list[np.ndarray]]) -> None:
         if actual is None:
             raise checks.NotYet(f"{where}, device {me} returned None; return the list of the summed pieces.")
         if not _are_same_pieces(actual, expected):
+            swaps = len(sent[me])
+            missing = f" It swapped {swaps} times; a ring takes {least} swaps." if swaps < least else ""
             raise checks.NotYet(
-                f"{where}, device {me}: expected {_format_pieces(expected)}, came {_format_pieces(actual)}.\n"
+                f"{where}, device {me}: expected {_format_pieces(expected)}, came {_format_pieces(actual)}.{missing}\n"
                 f"{_format_exchange(held, sent)}"
             )
-    least = 2 * (devices - 1)
     for me, arrays in enumerate(sent):
         pieces = sum(array.size for array in arrays) / length
         if pieces != least:
