@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from helpers.judge import checks, messages
-from helpers.lessons import lesson_08
+from helpers.lessons import lesson_08, lesson_08b
 
 
 def test_a_pipeline_waits_for_what_is_not_there_yet(capsys):
-    lesson_08.draw_pipeline(lambda stage, stages, parts: [("F", 0), ("F", 1), ("B", 1), ("B", 0)], stages=2, parts=2)
+    lesson_08b.draw_pipeline(lambda stage, stages, parts: [("F", 0), ("F", 1), ("B", 1), ("B", 0)], stages=2, parts=2)
     rows = [line.split()[2:] for line in capsys.readouterr().out.splitlines()[1:3]]
     assert rows == [
         ["F0", "F1", ".", ".", ".", "B1", "B1", "B0", "B0"],
@@ -25,7 +25,7 @@ def test_a_pipeline_whose_stages_wait_for_each_other_says_so():
         return [(kind, part) for part in (first, stage) for kind in "FB"]
 
     with pytest.raises(checks.NotYet, match="wait for each other: stage 0 with B1, stage 1 with F0"):
-        lesson_08.draw_pipeline(crossed, stages=2, parts=2)
+        lesson_08b.draw_pipeline(crossed, stages=2, parts=2)
 
 
 def test_ranks_see_nothing_but_what_is_sent_and_print_once(capsys):
@@ -59,6 +59,7 @@ def test_two_gpus_are_taken_or_two_made_of_the_processor(monkeypatch, gpus, visi
     """A stand-in for TensorFlow, because no machine of the tests has a GPU: it notes what is asked of it."""
     asked = []
     config = types.SimpleNamespace(
+        experimental=types.SimpleNamespace(enable_tensor_float_32_execution=lambda enabled: None),
         list_physical_devices=lambda kind: ["processor"] if kind == "CPU" else [*gpus, "one that fails"],
         get_visible_devices=lambda kind: gpus,
         set_visible_devices=lambda visible, kind: asked.append(("visible", visible)),

@@ -155,30 +155,6 @@ def test_jax_arrays_are_waited_for():
     assert kept[-1].is_ready()
 
 
-# ---------------------------------------------------------------------------------------------- records of work
-
-
-def test_ways_take_turns_and_the_figure_shows_the_run_that_is_the_median(monkeypatch):
-    record, order, now = timing.Record(), [], [0.0]
-    monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
-
-    def way(name):
-        def run():
-            order.append(name)
-            with record("CPU:0", name):
-                now[0] += len(order)  # each run takes longer than the one before
-
-        return run
-
-    ways = {"one": way("one"), "two": way("two")}
-    timed, shown = record.measure_spans(ways, {"one": "CPU:0", "two": "both"}, repeats=3)
-    assert order == ["one", "two"] * 4  # the first round does not count
-    assert timed["one"].seconds == (3, 5, 7) and timed["two"].seconds == (4, 6, 8)
-    assert timed["two"].device == "both"
-    assert {name: end - begin for name, [(_, _, begin, end)] in shown.items()} == {"one": 5, "two": 6}
-    assert record.spans == []
-
-
 @pytest.mark.parametrize(
     ("candidate", "says"), [(1.03, "new is 3 % slower than it"), (0.96, "new is 4 % faster than it"), (0.5, "2 times")]
 )

@@ -15,6 +15,8 @@ from numpy.typing import DTypeLike
 
 from helpers import training
 from helpers.judge import checks
+from helpers.measure import plots
+from helpers.measure.timing import Span
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -139,38 +141,72 @@ class Placed:
 
 
 @checks.print_verdict
-def check_misplaced(learner: Callable[[dict[str, Any], str], list[str]]) -> Iterator[str]:
-    """Judge exercise 2 of lesson 07: the names of the results that are not on the wanted device, sorted."""
+def check_compute_on(learner: Callable[[str, Callable[[], Any]], Any], first: str, second: str) -> Iterator[str]:
+    """Judge exercise 2 of lesson 07: a result that was computed on the named device, otherwise a RuntimeError."""
+    tensorflow = training.import_tensorflow()
+    value = np.random.default_rng().normal(size=3)
 
-    def make_place(kind: str, number: int, task: int = 0, job: str = "localhost") -> Placed:
-        return Placed(f"/job:{job}/replica:0/task:{task}/device:{kind}:{number}")
+    def work() -> tf.Tensor:
+        return tensorflow.constant(value) + 1
 
-    def right(results: dict[str, Any], wanted: str) -> list[str]:
-        return sorted(name for name, result in results.items() if result.device.rsplit("/device:", 1)[1] != wanted)
+    def work_on_first() -> tf.Tensor:
+        with tensorflow.device(first):
+            return work()
 
-    def cases(rng: np.random.Generator) -> list[tuple]:
-        plain = [
-            ({"y": make_place("CPU", 0), "x": make_place("GPU", 1)}, "GPU:1"),
-            ({"z": make_place("CPU", 0), "y": make_place("CPU", 0), "x": make_place("GPU", 1)}, "GPU:1"),
-            ({"a": make_place("GPU", 1), "b": make_place("GPU", 10), "c": make_place("GPU", 11)}, "GPU:1"),
-            ({"b": make_place("GPU", 1), "a": make_place("GPU", 11)}, "GPU:11"),
-            ({"weights": make_place("CPU", 1), "bias": make_place("GPU", 1)}, "CPU:1"),
-            ({"far": make_place("GPU", 1, task=3), "wrong": make_place("CPU", 1, task=3)}, "GPU:1"),
-            ({"worker": make_place("CPU", 0, job="worker"), "wrong": make_place("GPU", 0, job="worker")}, "CPU:0"),
-            ({"B": make_place("CPU", 0), "A": make_place("CPU", 0), "C": make_place("GPU", 1)}, "GPU:1"),
-            ({"short": Placed("/device:GPU:1"), "Wrong": Placed("/device:GPU:0")}, "GPU:1"),
-            ({}, "CPU:0"),
-        ]
-        drawn = []
-        for _ in range(20):
-            names = rng.permutation(list("abcdefgh"))[: rng.integers(1, 8)].tolist()
-            kinds, numbers = rng.choice(["CPU", "GPU"], len(names)).tolist(), rng.integers(0, 3, len(names)).tolist()
-            tasks = rng.integers(0, 2, len(names)).tolist()
-            results = {name: make_place(*device) for name, *device in zip(names, kinds, numbers, tasks, strict=True)}
-            drawn.append((results, f"{rng.choice(['CPU', 'GPU'])}:{rng.integers(0, 3)}"))
-        return plain + drawn
+    for name in (second, first):
+        _judge_call(learner, name, work, name)
+    for name in (first, second):
+        _judge_call(learner, name, work_on_first, first, f" whose own `with` names {first}")
+    _judge_call(learner, "GPU:98", work, None)
+    for name, place in (("GPU:1", "GPU:10"), ("GPU:11", "GPU:1"), ("GPU:0", "CPU:0"), ("GPU:1", "GPU:1")):
+        stand_in = Placed(f"/job:worker/replica:0/task:3/device:{place}")
+        _judge_call(learner, name, lambda result=stand_in: result, place, f", whose result is on {stand_in.device}")
+    yield "results on both devices, on others, and on devices that are not there"
 
-    yield checks.judge_function(learner, right, cases)
+
+def _judge_call(
+    learner: Callable[..., Any], name: str, work: Callable[[], Any], expected: str | None, what: str = ""
+) -> None:
+    """Raise NotYet unless `compute_on` returns what `work` returns, or raises a RuntimeError where it has to.
+
+    Args:
+        learner: takes a device's name and `work`.
+        name: of the wanted device.
+        work: returns a tensor, or a stand-in.
+        expected: the device on which it computes inside a `with` for `name`; None for any other than that.
+        what: follows "with a work" in the message.
+    """
+    results: list[Any] = []
+
+    def call(*given: object) -> object:
+        try:
+            return learner(*given)
+        except NotImplementedError:
+            raise
+        except RuntimeError as error:
+            return error
+
+    def compute() -> object:
+        results.append(work())
+        return results[-1]
+
+    who = f"compute_on({name!r}, work)" + (f" with a work{what}" if what else "")
+    returned = checks.answer(call, name, compute, who=who)
+    if returned is None and not results:
+        raise checks.NotDone(f"{who} did not call work, and returned nothing.")
+    if len(results) != 1:
+        raise checks.NotYet(f"{who} called work {len(results)} times; call it once.")
+    place, is_error = _find_place(results[0]), isinstance(returned, RuntimeError)
+    if expected and place != expected:
+        if returned is results[0]:
+            raise checks.NotDone(f"{who}: work ran on {place}, TensorFlow's own choice: no `with` names {name}.")
+        raise checks.NotYet(f"{who}: work ran on {place}; only a `with` around its call decides where it runs.")
+    if place != name and not is_error:
+        raise checks.NotYet(f"{who}: the result is on {place}, and no RuntimeError was raised.")
+    if place == name and is_error:
+        raise checks.NotYet(f"{who} raised RuntimeError({returned}), although the result is on {name}.")
+    if place == name and returned is not results[0]:
+        raise checks.NotYet(f"{who} returned {checks.short(returned)}; return what work returned.")
 
 
 @checks.print_verdict
@@ -200,7 +236,28 @@ def check_progress(learner: Callable[..., list[float]]) -> Iterator[str]:
         for number, (wanted, actual) in enumerate(zip(expected, answer, strict=True), 1):
             if not isinstance(actual, Real | np.ndarray) or not np.allclose(actual, wanted, rtol=1e-6):
                 raise checks.NotYet(f"{where} expected {wanted:.4f} as number {number} of the list, came {actual!r}")
-    yield f"{len(tried)} cases; with count = {tried[0]} all is done after {times[0]:.1f} ms"
+    account = f"{len(tried)} cases; with count = {tried[0]} all is done after {times[0]:.1f} ms"
+    yield checks.keep_right("progress", learner, account)
+
+
+def progress(put: Callable, step: Callable, a: Any, b: Any, count: int) -> list[float]:  # noqa: ANN401 (any array)
+    """Return the losses of two models after each of `count` steps: all steps are ordered, then waited for."""
+    x, y, losses = put(a, 0), put(b, 1), []
+    for _ in range(count):
+        x, y = step(x), step(y)
+        losses += [x, y]
+    return [float(loss) for loss in losses]
+
+
+def draw_progress(learner: Callable[..., object]) -> None:
+    """Draw when each of two devices computes what a learner's loop orders for 8 steps, on a clock that is counted."""
+    both = _Devices()
+    first, second = _Array(both, 1.0, None, model="a"), _Array(both, 2.0, None, model="b")
+    with contextlib.suppress(checks.NotYet):  # which the check says
+        learner(both.put, both.step, first, second, 8)
+    if both.spans:
+        spans = [*both.spans, *((f"device {number}", "a step of a", 0.0, 0.0) for number in (0, 1))]  # a row for each
+        plots.draw_timeline({"all done": spans}, "8 steps of two models; the time is counted, not measured")
 
 
 class _Devices:
@@ -216,6 +273,7 @@ class _Devices:
         self.steps = [0, 0]
         self.idle = [0.0, 0.0]  # how long each device that had begun had no order
         self.log: list[str] = []
+        self.spans: list[Span] = []  # seconds
 
     def put(self, array: _Array, device: int) -> _Array:
         """Return a copy of `array` on the device 0 or 1."""
@@ -223,9 +281,9 @@ class _Devices:
             raise ValueError(f"put(array, device) takes an array and 0 or 1, not {array!r} and {device!r}")
         self.log.append(f"put on {device}")
         if array.device in (None, device):
-            return _Array(self, array.value, device, array.done)
+            return _Array(self, array.value, device, array.done, array.model)
         self.now += self.ORDER
-        return _Array(self, array.value, device, max(self.now, array.done) + self.COPY)
+        return _Array(self, array.value, device, max(self.now, array.done) + self.COPY, array.model)
 
     def step(self, array: _Array) -> _Array:
         """Order a step where `array` is (device 0 if it is on none), and return its result, which is not there yet."""
@@ -240,8 +298,9 @@ class _Devices:
         if self.steps[device]:
             self.idle[device] += begin - self.free[device]
         self.free[device] = begin + self.STEP
+        self.spans.append((f"device {device}", f"a step of {array.model}", begin / 1e3, self.free[device] / 1e3))
         self.steps[device] += 1
-        return _Array(self, self.compute_step(array.value), device, self.free[device])
+        return _Array(self, self.compute_step(array.value), device, self.free[device], array.model)
 
     def wait(self, array: _Array) -> None:
         """Let Python wait until `array` is there."""
@@ -286,8 +345,8 @@ class _Devices:
 class _Array:
     """A number on one of the `_Devices`, or on none yet; to read or show it is to wait for it."""
 
-    def __init__(self, devices: _Devices, value: float, device: int | None, done: float = 0.0) -> None:
-        self.devices, self.value, self.device, self.done = devices, value, device, done
+    def __init__(self, devices: _Devices, value: float, device: int | None, done: float = 0.0, model: str = "") -> None:
+        self.devices, self.value, self.device, self.done, self.model = devices, value, device, done, model
 
     def block_until_ready(self) -> _Array:
         self.devices.wait(self)

@@ -331,23 +331,30 @@ def _play_lives(
 def check_receive(learner: Callable[[dict, int, np.ndarray], object]) -> Iterator[str]:
     """Judge exercise 3 of lesson 09b: let a step that comes twice count once in a parameter server."""
 
-    def cases(rng: np.random.Generator) -> Iterator[tuple]:
-        yield np.array([100.0]), [(0, np.array([1.0])), (1, np.array([2.0])), (1, np.array([2.0]))]
-        for steps in (
-            ((2, 1.0), (0, 4.0), (2, 1.0), (1, 8.0)),
-            ((1, 3.0), (0, 0.0), (1, 3.0), (0, 0.0)),
-            ((0, 4.0), (1, 4.0), (0, 4.0)),  # two different steps with the same gradient
-            ((0, 1.0), (1, 2.0), (2, 4.0), (0, 1.0)),  # a repeat after two other steps
-            ((0, 1.0), (2, 4.0), (2, 4.0)),  # step 1 never comes
-        ):
-            yield np.array([5.0]), [(number, np.array([value])) for number, value in steps]
+    named = {  # what a case is about, after the message of a wrong answer
+        "Steps come in any order": ((2, 1.0), (0, 4.0), (2, 1.0), (1, 8.0)),
+        "A gradient may be 0": ((1, 3.0), (0, 0.0), (1, 3.0), (0, 0.0)),
+        "Two different steps have the same gradient": ((0, 4.0), (1, 4.0), (0, 4.0)),
+        "The step that comes again came before two others": ((0, 1.0), (1, 2.0), (2, 4.0), (0, 1.0)),
+        "Step 1 never comes": ((0, 1.0), (2, 4.0), (2, 4.0)),
+    }
+
+    def drawn(rng: np.random.Generator) -> Iterator[tuple]:
         for _ in range(2):
             gradients = rng.normal(0, 5, (int(rng.integers(3, 9)), 2, 3))
             gradients[-1] = gradients[0]  # two different steps with the same gradient
             numbers = rng.permutation(np.concatenate([np.arange(len(gradients)), rng.integers(0, len(gradients), 3)]))
             yield rng.normal(0, 9, (2, 3)), [(number, gradients[number]) for number in numbers.tolist()]
 
-    yield checks.judge_function(_deliver(learner), _deliver(receive), cases)
+    deliver, right = _deliver(learner), _deliver(receive)
+    for name, steps in {"": ((0, 1.0), (1, 2.0), (1, 2.0)), **named}.items():
+        case = np.array([5.0 if name else 100.0]), [(number, np.array([value])) for number, value in steps]
+        try:
+            checks.judge_function(deliver, right, lambda _, case=case: [case])
+        except checks.NotYet as refused:
+            raise checks.NotYet(f"{refused}. {name}." if name else str(refused)) from None
+    checks.judge_function(deliver, right, drawn)
+    yield f"{1 + len(named)} short deliveries, and two that were drawn"
 
 
 def receive(server: dict[str, Any], number: int, gradient: np.ndarray) -> None:

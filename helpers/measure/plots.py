@@ -160,7 +160,7 @@ def draw_timeline(runs: Mapping[str, Sequence[Span]], title: str) -> None:
     """Draw what each device did when, one panel a run below the other, all on the same scale.
 
     Args:
-        runs: for each run its pieces of work as `timing.Record` notes them: the device, what it did, and the seconds at
+        runs: for each run its pieces of work: the device, what it did, and the seconds at
             which it began and ended; those of one device do not overlap. A device that "sleeps" is not busy.
         title: the message of the figure, with the devices.
     """

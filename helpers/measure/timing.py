@@ -9,10 +9,8 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol, Self, TypeVar
 
 import numpy as np
@@ -104,20 +102,6 @@ def synchronize(result: object, on: Queue | None = None) -> None:
             torch.mps.synchronize()
         if hasattr(torch, "xpu") and torch.xpu.is_available():
             torch.xpu.synchronize()
-
-
-def _wait_for_device(name: str) -> None:
-    """Wait until one device has finished, and leave the others alone: to wait for all would make two take turns.
-
-    Args:
-        name: as TensorFlow calls it. Without TensorFlow nothing here says which device is meant, so all are waited for.
-    """
-    tf = sys.modules.get("tensorflow")
-    if tf is None:
-        synchronize(None)
-        return
-    with tf.device(name):
-        tf.raw_ops.SyncDevice()  # of which tf.test.experimental.sync_devices calls one on every device
 
 
 def measure(
@@ -215,51 +199,6 @@ class Load:
         times = psutil.cpu_times()  # steal: a virtual machine's host gave the core to somebody else
         kinds = ("user", "nice", "system", "irq", "softirq", "steal")
         return time.perf_counter(), sum(getattr(times, kind, 0.0) for kind in kinds), sum(os.times()[:4])
-
-
-class Record:
-    """When each piece of work began and ended, for `plots.draw_timeline`; several threads may write to one record."""
-
-    def __init__(self) -> None:
-        self.spans: list[Span] = []
-
-    @contextmanager
-    def __call__(self, device: str, what: str) -> Generator[None]:
-        """Note the block as one piece of work, and wait at its end until this device, no other, has finished it.
-
-        Args:
-            device: where the work is done.
-            what: what is done.
-        """
-        begin = time.perf_counter()
-        yield
-        _wait_for_device(device)
-        self.spans.append((device, what, begin, time.perf_counter()))
-
-    def measure_spans(
-        self, ways: Mapping[str, Callable[[], object]], devices: Mapping[str, str], repeats: int = 5
-    ) -> tuple[dict[str, Measurement], dict[str, list[Span]]]:
-        """Time several ways as `measure_interleaved` does, and keep of each the pieces of work of its middle run.
-
-        Args:
-            ways: for each way a function without arguments that notes its pieces of work in this record.
-            devices: for each way the name of the device that does the work.
-            repeats: rounds that count, an odd number; one round before them does not.
-
-        Returns:
-            For each way what was measured, and the spans of the run whose time is the median. The record is empty then.
-        """
-        runs: dict[str, list[list[Span]]] = {name: [] for name in ways}
-
-        def noting(name: str) -> object:
-            self.spans = []
-            runs[name].append(self.spans)
-            return ways[name]()
-
-        timed = measure_interleaved({name: partial(noting, name) for name in ways}, devices, repeats)
-        self.spans = []
-        middle = {name: int(np.argsort(timed[name].seconds)[repeats // 2]) + 1 for name in ways}
-        return timed, {name: runs[name][middle[name]] for name in ways}
 
 
 def min_spreads(runs: int) -> float:
