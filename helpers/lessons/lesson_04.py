@@ -254,12 +254,13 @@ def draw_network(sizes: Sequence[int], title: str) -> None:
     show(drawn, f"{title}: {' -> '.join(map(str, sizes))} values, every value of a layer joined to all of the next.")
 
 
-def draw_training(losses: Sequence[float], learned: np.ndarray, right: Mapping[str, float]) -> None:
+def draw_training(losses: Sequence[float], learned: np.ndarray, on: np.ndarray, right: Mapping[str, float]) -> None:
     """Draw the loss before each step, what the first layer's weights learned, and the share of right answers.
 
     Args:
         losses: one a step.
         learned: how the weights of the first layer changed, of shape (784, hidden); the first ten are drawn.
+        on: the share of images, from 0 to 1, for which each hidden value is above 0.
         right: for each set of images the share, from 0 to 1, that is answered right.
     """
     shares = ", ".join(f"{share:.0%} of {images}" for images, share in right.items())
@@ -273,6 +274,7 @@ def draw_training(losses: Sequence[float], learned: np.ndarray, right: Mapping[s
         for number, weights in enumerate(learned.T[:10]):
             panel = drawn.add_subplot(grid[number // 5, 2 + number % 5])
             panel.imshow(weights.reshape(28, 28), cmap="PuOr", vmin=-most, vmax=most)
+            panel.set_title(f"{number}: {on[number]:.0%} on", fontsize=8, loc="center")
             panel.axis("off")
     change = f"from {losses[0]:.2f} to {losses[-1]:.2f}"
     show(drawn, f"{title}. The loss before each step, {change}, and what the weights of ten hidden values learned.")
@@ -293,16 +295,16 @@ def compare_steps(prediction: float | None, runs: Mapping[str | int, Measurement
     rows = []
     for key, run in runs.items():
         work = key * an_image if isinstance(key, int) else 2 * 1_024**3
-        here = _describe_speed(work, run.median)
+        here = describe_speed(work, run.median)
         if isinstance(key, int):
-            rows.append((f"a step, {key:,} images", here, _describe_speed(work, seconds.pop(0))))
+            rows.append((f"a step, {key:,} images", here, describe_speed(work, seconds.pop(0))))
         else:
             rows.append((f"a product ({key})", here, f"{library.cells[0]} (cuBLAS, 4,096 x 4,096)"))
     headers = ["what", "here, measured", f"{gpu.device or 'GPU'}, recorded"]
     return tables.Table(rows, headers, [*gpu.below, *library.below])
 
 
-def _describe_speed(work: float, seconds: float) -> str:
+def describe_speed(work: float, seconds: float) -> str:
     """Return a duration and the speed of that many operations; "not recorded" for NaN seconds."""
     if math.isnan(seconds):
         return tables.MISSING

@@ -12,7 +12,8 @@ import numpy as np
 
 from helpers.errors import WorkshopError
 from helpers.judge import checks
-from helpers.measure import records
+from helpers.lessons.lesson_04 import describe_speed
+from helpers.measure import records, tables
 from helpers.measure.plots import BLUE, GREY, ORANGE, RED, figure, show
 
 if TYPE_CHECKING:
@@ -194,7 +195,29 @@ def _ask_model(model: keras.Model, ink: np.ndarray, y: int, x: int) -> np.ndarra
     return np.asarray(keras.ops.convert_to_numpy(answer), np.float32)
 
 
-# --------------------------------------------------------------------------------------------------------- its figures
+# ---------------------------------------------------------------------------------------------- its table and figures
+
+
+def tabulate_costs(
+    right: Mapping[str, float], operations: Mapping[str, int], an_image: Mapping[str, float]
+) -> tables.Table:
+    """Return a table of two networks: right answers, work, and speed of training here and on a recorded GPU.
+
+    Args:
+        right: percent of the test images, for MLP and CNN.
+        operations: of a training step for each image.
+        an_image: seconds that an image takes in training, here.
+    """
+    rows, below = [], []
+    for name, number in (("MLP", "04"), ("CNN", "05")):
+        label = f"a step of the {name} on jax, batch 8,192"
+        gpu = records.find_column(number, [label])
+        there = describe_speed(8_192 * operations[name], gpu.get(label))
+        here = describe_speed(operations[name], an_image[name])
+        rows.append((name, f"{right[name]:.2f} %", f"{operations[name] / 1e6:.3g} million an image", here, there))
+        below += [text for text in gpu.below if text not in below]
+    headers = ["network", "right on test images", "operations", "training an image, here", "8,192 images, on a GPU"]
+    return tables.Table(rows, headers, below)
 
 
 def draw_one_place(image: np.ndarray, weights: np.ndarray, y: int, x: int) -> None:
