@@ -135,7 +135,6 @@ def check_pass_back(learner: Callable[..., np.ndarray]) -> Iterator[str]:
     ideas = [
         (0, passed, "where ReLU made a hidden value 0, its error is 0, too: mask the errors by hidden > 0."),
         (0, np.maximum(passed, 0), "errors may be negative: the mask asks where the hidden value is above 0."),
-        (0, pass_back(np.maximum(errors, 0), w2, hidden), "errors may be negative: keep those of the sums unchanged."),
         (0, passed * hidden, "the mask holds only 1 and 0: multiply by hidden > 0, not by hidden."),
         (0, pass_back(errors, w2, hidden) / len(errors), "rule 1 has divided by n: don't divide again."),
     ]
@@ -285,7 +284,7 @@ def compare_steps(prediction: float | None, runs: Mapping[str | int, Measurement
 
     Args:
         prediction: how many times as long the larger step took there.
-        runs: a product of 1,024 x 1,024 matrices under its name, and steps under their numbers of images.
+        runs: a product of 1,024 x 1,024 under its name, steps under their numbers of images, the smaller first.
         an_image: operations of a step for each image.
     """
     labels = [f"a step of the MLP on jax, batch {key:,}" for key in runs if isinstance(key, int)]
