@@ -1,19 +1,26 @@
-"""Serve lessons 04, Train an MLP, and 04b, Judge a training: the checks, the figures, the time model."""
+"""Serve lesson 04, Train an MLP: its checks, its figures, the speed of a step."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from helpers.judge import checks
+from helpers.measure import records, tables
 from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, figure, show
-from helpers.measure.timing import duration
+from helpers.measure.timing import Measurement, duration
 
 # ------------------------------------------------------------------------------------------- two layers in NumPy
+
+
+def softmax(sums: np.ndarray) -> np.ndarray:
+    """Return the probabilities (n, outputs) that belong to sums of that shape."""
+    powers = np.exp(sums - sums.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
 
 
 def forward(
@@ -21,71 +28,56 @@ def forward(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the hidden values (n, hidden) and the probabilities (n, outputs) of two layers for images (n, inputs)."""
     hidden = np.maximum(x @ w1 + b1, 0)
-    sums = hidden @ w2 + b2
-    powers = np.exp(sums - sums.max(axis=1, keepdims=True))
-    return hidden, powers / powers.sum(axis=1, keepdims=True)
+    return hidden, softmax(hidden @ w2 + b2)
 
 
-def backward(
-    x: np.ndarray, y: np.ndarray, w1: np.ndarray, b1: np.ndarray, w2: np.ndarray, b2: np.ndarray
-) -> tuple[np.ndarray, ...]:
-    """Return the slopes of the mean loss for w1, b1, w2 and b2, each of the same shape as its numbers."""
-    hidden, probabilities = forward(x, w1, b1, w2, b2)
-    errors = (probabilities - np.eye(len(b2))[y]) / len(x)
-    hidden_errors = errors @ w2.T * (hidden > 0)
-    return x.T @ hidden_errors, hidden_errors.sum(axis=0), hidden.T @ errors, errors.sum(axis=0)
+def pass_back(errors: np.ndarray, w2: np.ndarray, hidden: np.ndarray) -> np.ndarray:
+    """Return the errors (n, hidden) of hidden values from those (n, outputs) of the sums of the layer behind them."""
+    return errors @ w2.T * (hidden > 0)
 
 
 def _draw_layers(rng: np.random.Generator) -> list[tuple[np.ndarray, ...]]:
-    """Return images, labels, w1, b1, w2 and b2 of several sizes; about half of the hidden values are 0."""
+    """Return images, w1, b1, w2 and b2 of several sizes; about half of the hidden values are 0."""
     drawn = []
     for n, inputs, hidden, outputs in [(1, 2, 3, 2), (3, 3, 3, 3), (5, 4, 2, 3), (4, 9, 5, 10), (2, 784, 6, 10)]:
-        x, y = rng.random((n, inputs)).round(2), rng.integers(0, outputs, n)
+        x = rng.random((n, inputs)).round(2)
         w1, w2 = (rng.normal(size=(inputs, hidden)) / inputs**0.5).round(2), rng.normal(size=(hidden, outputs)).round(2)
         b1 = (rng.normal(0, 0.3, hidden) - (x @ w1).mean(axis=0)).round(2)
         b1 = (b1 + 0.00005).round(5)  # ReLU bends at 0: no sum is 0
-        drawn.append((x, y, w1, b1, w2, rng.normal(size=outputs).round(2)))
+        drawn.append((x, w1, b1, w2, rng.normal(size=outputs).round(2)))
     return drawn
 
 
-def _judge_parts(
-    name: str,
-    learner: Callable[..., Any],
-    reference: Callable[..., tuple],
-    cases: Callable[[np.random.Generator], list[tuple]],
-    parts: Sequence[str],
-) -> str:
-    """Judge a function that returns several arrays, one after the other, and keep a right one for later cells.
+def _take_part(forward: Callable[..., Any], number: int) -> Callable[..., object]:
+    """Return a function that returns one array of a forward pass: the hidden values (0) or the probabilities (1)."""
+
+    def answer_part(*given: np.ndarray) -> object:
+        found = forward(*given)
+        if found is None or found is ...:
+            return found
+        if not isinstance(found, tuple | list) or len(found) != 2:
+            raise checks.NotYet("forward returns 2 arrays: the hidden values, the probabilities.")
+        part = found[number]
+        is_float = isinstance(part, np.ndarray) and part.dtype.kind == "f"
+        return part.round(10) if is_float else part  # 0, not 2.15e-17
+
+    answer_part.__name__ = f"{('hidden values', 'probabilities')[number]} of forward"
+    return answer_part
+
+
+def _refuse_ideas(found: object, ideas: Iterable[tuple[int, np.ndarray, str]]) -> None:
+    """Raise NotYet with the sentence of the first wrong idea whose array a function returned.
 
     Args:
-        name: of the function.
-        learner: the learner's function.
-        reference: returns as many arrays.
-        cases: as `checks.judge_function` takes them.
-        parts: names the arrays.
+        found: what the function returned.
+        ideas: for each the place of its array among those returned, the array, and the sentence.
     """
-
-    def take_part(function: Callable[..., object], number: int) -> Callable[..., object]:
-        def answer_part(*given: np.ndarray) -> object:
-            found = function(*given)
-            if found is None or found is ...:
-                return found
-            if not isinstance(found, tuple | list) or len(found) != len(parts):
-                raise checks.NotYet(f"{name} returns {len(parts)} arrays: {', '.join(parts)}.")
-            part = found[number]
-            is_float = isinstance(part, np.ndarray) and part.dtype.kind == "f"
-            return part.round(10) if is_float else part  # 0, not 2.15e-17
-
-        answer_part.__name__ = f"{parts[number]} of {name}"
-        return answer_part
-
-    for number in range(len(parts)):
-        tried = checks.judge_function(take_part(learner, number), take_part(reference, number), cases)
-
-    def run(*given: np.ndarray) -> tuple[np.ndarray, ...]:
-        return tuple(np.asarray(part) for part in learner(*given))  # lists are right, too
-
-    return checks.keep_right(name, run, tried)
+    returned = found if isinstance(found, tuple | list) else ()
+    for place, values, sentence in ideas:
+        part = returned[place] if place < len(returned) else None
+        is_alike = isinstance(part, np.ndarray) and part.dtype.kind in "fiu" and part.shape == values.shape
+        if is_alike and np.allclose(part, values):
+            raise checks.NotYet(sentence)
 
 
 @checks.print_verdict
@@ -97,66 +89,85 @@ def check_forward(learner: Callable[..., tuple]) -> Iterator[str]:
         easy = (*small, np.array([[1.0, -1.0], [0.0, 0.0]]), np.array([0.0, 0.5]))  # hidden 1.5 and 0, sums 1.5 and -1
         pair = np.array([[0.5, 1.0], [0.0, 0.0]])  # largest sums of 1,500 and 250, each subtracted from its own row
         large = (pair, *small[1:], 1_000 * np.eye(2), np.zeros(2))
-        return [easy, large, *((x, *numbers) for x, _, *numbers in _draw_layers(rng))]
+        return [easy, large, *_draw_layers(rng)]
 
-    yield _judge_parts("forward", learner, forward, cases, ("hidden", "probabilities"))
+    x, w1, b1, w2, b2 = _draw_layers(np.random.default_rng(0))[2]
+    hidden, found = np.maximum(x @ w1 + b1, 0), checks.answer(learner, x, w1, b1, w2, b2, who="forward")
+    ideas = [
+        (0, x @ w1 + b1, "some hidden values are below 0: ReLU is missing."),
+        (0, np.maximum(x @ w1, 0), "the biases b1 are missing: add them before ReLU."),
+        (1, hidden @ w2 + b2, "the second array holds the sums: softmax turns them into probabilities."),
+        (1, softmax(hidden @ w2), "the biases b2 are missing."),
+        (
+            1,
+            softmax(np.maximum(hidden @ w2 + b2, 0)),
+            "ReLU is for the first layer only: the ten sums may be negative.",
+        ),
+    ]
+    _refuse_ideas(found, ideas)
+    with np.errstate(all="ignore"):
+        found = checks.answer(learner, *cases(np.random.default_rng(0))[1], who="forward")
+        if isinstance(found, tuple | list) and len(found) == 2 and "nan" in str(found[1]):
+            raise checks.NotYet(
+                "a sum of 1,500 gives nan, because np.exp overflows: use the softmax of the cell above."
+            )
+    for number in range(2):
+        tried = checks.judge_function(_take_part(learner, number), _take_part(forward, number), cases)
 
+    def run(*given: np.ndarray) -> tuple[np.ndarray, ...]:
+        return tuple(np.asarray(part) for part in learner(*given))  # lists are right, too
 
-def _find_factor(values: object, right: np.ndarray) -> float:
-    """Return the number by which all right values were multiplied; 1 if there is no such number, or if it is 0."""
-    if not isinstance(values, np.ndarray) or values.shape != right.shape or values.dtype.kind not in "fiu":
-        return 1.0
-    factor = float((values * right).sum() / (right * right).sum())
-    return factor if factor and np.allclose(values, factor * right) else 1.0
+    yield checks.keep_right("forward", run, tried)
 
 
 @checks.print_verdict
-def check_backward(learner: Callable[..., tuple]) -> Iterator[str]:
-    """Judge exercise 2 of lesson 04: the slopes of all weights and biases of two layers."""
-    parts = ("the slopes for w1", "the slopes for b1", "the slopes for w2", "the slopes for b2")
-    x, y, *parameters = next(drawn for drawn in _draw_layers(np.random.default_rng(0)) if len(drawn[0]) == 4)
-    found = checks.answer(learner, x, y, *parameters, who="backward")
-    hidden_errors = (forward(x, *parameters)[1] - np.eye(10)[y]) / len(x) @ parameters[2].T
-    unmasked = x.T @ hidden_errors, hidden_errors.sum(axis=0)
-    returned = found if isinstance(found, tuple | list) else ()
-    for values, forgotten in zip(returned, unmasked, strict=False):
-        if isinstance(values, np.ndarray) and values.shape == forgotten.shape and np.allclose(values, forgotten):
-            raise checks.NotYet("where ReLU made a hidden value 0, its error is 0, too: mask the errors by hidden > 0.")
-    for name, right, values in zip(parts, backward(x, y, *parameters), returned, strict=False):
-        factor = _find_factor(values, right)
-        if abs(factor - 1) > 1e-6:
-            raise checks.NotYet(f"for {len(x)} images, {name} are {factor:.3g} times as large as expected.")
-    yield _judge_parts("backward", learner, backward, _draw_layers, parts)
+def check_pass_back(learner: Callable[..., np.ndarray]) -> Iterator[str]:
+    """Judge exercise 2 of lesson 04: the errors of the hidden values."""
+
+    def cases(rng: np.random.Generator) -> list[tuple]:
+        drawn = [(np.array([[1.0, -1.0]]), np.array([[1.0, 0.0], [2.0, 1.0]]), np.array([[0.5, 0.0]]))]
+        for x, w1, b1, w2, _ in _draw_layers(rng):
+            drawn.append((rng.normal(size=(len(x), w2.shape[1])).round(2), w2, forward(x, w1, b1, w2, np.zeros(1))[0]))
+        return drawn
+
+    errors, w2, hidden = cases(np.random.default_rng(0))[4]
+    passed, found = errors @ w2.T, checks.answer(learner, errors, w2, hidden, who="pass_back")
+    ideas = [
+        (0, passed, "where ReLU made a hidden value 0, its error is 0, too: mask the errors by hidden > 0."),
+        (0, np.maximum(passed, 0), "errors may be negative: the mask asks where the hidden value is above 0."),
+        (0, passed * hidden, "the mask holds only 1 and 0: multiply by hidden > 0, not by hidden."),
+        (0, pass_back(errors, w2, hidden) / len(errors), "rule 1 has divided by n: don't divide again."),
+    ]
+    _refuse_ideas([found], ideas)
+    tried = checks.judge_function(learner, pass_back, cases)
+    yield checks.keep_right("pass_back", lambda *given: np.asarray(learner(*given)), tried)
 
 
 def compare_slopes(
-    learner: Callable[..., Any],
+    backward: Callable[..., Sequence[np.ndarray]],
     loss: Callable[[np.ndarray, np.ndarray, Sequence[np.ndarray]], float],
     x: np.ndarray,
     y: np.ndarray,
     parameters: Sequence[np.ndarray],
 ) -> None:
-    """Print the slope of one parameter of each array: by moving it, and as a learner's backward pass returns it.
+    """Print the slope of one parameter of each array: by moving it, and by the rules.
 
     Args:
-        learner: exercise 2's function; it may still return `...`.
+        backward: returns the slopes of the loss for all parameters, in four arrays.
         loss: of images, labels and the four arrays.
         x: images of shape (n, 784).
         y: their labels, of shape (n,).
         parameters: w1, b1, w2, b2.
     """
-    found = learner(x, y, *parameters)
+    found = backward(x, y, *parameters)
     for part, (name, place) in enumerate({"w1": (406, 3), "b1": (3,), "w2": (3, 7), "b2": (7,)}.items()):
         losses = []
         for step in (1e-6, -1e-6):  # so small that hardly a ReLU switches in between
             moved = [array.copy() for array in parameters]
             moved[part][place] += step
             losses.append(loss(x, y, moved))
-        try:
-            yours = f"{np.asarray(found[part])[place]:.6f}"
-        except (TypeError, IndexError, ValueError):
-            yours = "not there yet"
-        print(f"{name}{list(place)}: by moving it {(losses[0] - losses[1]) / 2e-6:.6f}, by backward {yours}")
+        by_moving = (losses[0] - losses[1]) / 2e-6
+        print(f"{name}{list(place)}: by moving it {by_moving:.6f}, by the rules {found[part][place]:.6f}")
 
 
 # ------------------------------------------------------------------------------------------------ an honest report
@@ -187,135 +198,6 @@ def check_report(learner: Callable[..., float], by_100: np.ndarray, by_others: n
 
     yield checks.judge_function(learner, lambda chosen_by, others: others[np.argmax(chosen_by)], cases)
     draw_choice(by_100, by_others, "The best of 1,000 guessers is a guesser.")
-
-
-# ---------------------------------------------------------------------------- the exercises of its second sitting
-
-
-def compute_interval(right: int, count: int) -> tuple[float, float]:
-    """Return the ends of the 95 % interval of an accuracy, from 0 to 1: 1.96 standard errors to either side."""
-    share = right / count
-    reach = 1.96 * math.sqrt(share * (1 - share) / count)
-    return share - reach, share + reach
-
-
-@checks.print_verdict
-def check_interval(learner: Callable[[int, int], Sequence[float]]) -> Iterator[str]:
-    """Judge exercise 1 of lesson 04b; each end may be off by a tenth of the reach, as for 2 or for Wilson's formula."""
-    rng = np.random.default_rng()
-    cases = [(9_818, 10_000), (900, 1_000), (30_000, 60_000)]
-    cases += [(int(count * rng.uniform(0.2, 0.97)), count) for count in rng.integers(2_000, 90_000, 5).tolist()]
-    for right, count in cases:
-        who = f"interval({right}, {count})"
-        found = checks.answer(learner, right, count, who=who)
-        if found is None or found is ...:
-            raise checks.NotDone(f"{who} returns {found}.")
-        expected = compute_interval(right, count)
-        try:
-            ends = np.asarray(found).astype(float, casting="same_kind")
-        except (TypeError, ValueError, OverflowError):
-            ends = np.empty(0)
-        if ends.shape != (2,) or not np.allclose(ends, expected, rtol=0, atol=0.05 * (expected[1] - expected[0])):
-            low, high = expected
-            raise checks.NotYet(f"{who}: expected about ({low:.5f}, {high:.5f}), came {checks.short(found)}.")
-    yield checks.keep_right("interval", learner, f"{len(cases)} cases")
-
-
-def compute_luck(old: np.ndarray, new: np.ndarray) -> float:
-    """Return how often fair coins split as unevenly as two networks' answers (McNemar's exact test, two-sided).
-
-    Args:
-        old: whether the first network is right, one bool an image.
-        new: the same of the second network.
-    """
-    gained, lost = int((new & ~old).sum()), int((old & ~new).sum())
-    coins = gained + lost
-    tail = sum(math.comb(coins, heads) for heads in range(max(gained, lost), coins + 1))
-    return min(1.0, 2 * tail / 2**coins)
-
-
-def draw_answers(gained: int, lost: int, both: int, neither: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return whether an old and a new network are right: arrays of bools, one entry an image, in a random order.
-
-    Args: how many images only the new network reads right, only the old one, both of them, and neither.
-    """
-    order = np.random.default_rng().permutation(gained + lost + both + neither)
-    old = np.repeat([False, True, True, False], [gained, lost, both, neither])
-    new = np.repeat([True, False, True, False], [gained, lost, both, neither])
-    return old[order], new[order]
-
-
-def compute_epoch_seconds(image_count: int, batch_size: int, overhead: float, per_image: float) -> float:
-    """Return an epoch's seconds by the line; exercise 3 of lesson 04b writes this function."""
-    return math.ceil(image_count / batch_size) * overhead + image_count * per_image
-
-
-def fit_line(seconds: Mapping[int, float]) -> tuple[float, float]:
-    """Return a step's overhead and the time of one more image, in seconds, and print how far the line is off at most.
-
-    Both are NaN if the line is off by more than a quarter of a step's time.
-
-    Args:
-        seconds: for each size of a batch the time of a step; each size counts alike.
-    """
-    columns = np.array([[1 / took, size / took] for size, took in seconds.items()])
-    overhead, per_image = np.maximum(np.linalg.lstsq(columns, np.ones(len(columns)), rcond=None)[0], 0)
-    off = np.abs(columns @ [overhead, per_image] - 1).max()
-    if off > 0.25:
-        print(f"no line: it would be off by {off:.0%}. If other programs are busy, run the two cells again later.")
-        return math.nan, math.nan
-    print(f"overhead {1e3 * overhead:.3g} ms, {1e6 * per_image:.3g} µs for each image; off by at most {off:.0%}")
-    return float(overhead), float(per_image)
-
-
-def describe_line(seconds: float) -> str:
-    """Return what the line says in words: a duration, or that there is no line (NaN)."""
-    return "no line" if math.isnan(seconds) else duration(seconds)
-
-
-@checks.print_verdict
-def check_luck(learner: Callable[[np.ndarray, np.ndarray], float]) -> Iterator[str]:
-    """Judge exercise 2 of lesson 04b; 0.01 may be missing, as where coins are thrown, or for McNemar's chi-square."""
-    cases = [(9, 1, 80, 10), (60, 40, 800, 100), (40, 60, 800, 100), (8, 8, 900, 84), (0, 0, 90, 10)]
-    cases += [(30, 50, 900, 20), (1, 0, 9, 0), (0, 12, 500, 20), (900, 800, 8_000, 300)]
-    for counts in cases:
-        gained, lost, *_ = counts
-        old, new = draw_answers(*counts)
-        expected = compute_luck(old, new)
-        who = f"for {gained} gained and {lost} lost of {sum(counts):,} images, luck"
-        found = checks.answer(learner, old.copy(), new.copy(), who=who)
-        if found is None or found is ...:
-            raise checks.NotDone(f"{who} returned {found}.")
-        is_number = isinstance(found, int | float | np.integer | np.floating) and not isinstance(found, bool)
-        if not is_number or not -0.01 <= found <= 1.01:  # thrown coins may give a little more than 1
-            raise checks.NotYet(f"{who} returned {checks.short(found)}; expected a number from 0 to 1.")
-        if not math.isclose(found, expected, rel_tol=0, abs_tol=0.01):
-            why = " The other direction counts, too." if math.isclose(found, expected / 2, abs_tol=0.0005) else ""
-            raise checks.NotYet(f"{who} returned {found:.3g}; expected about {expected:.3g}.{why}")
-    yield checks.keep_right("luck", learner, f"{len(cases)} cases")
-
-
-@checks.print_verdict
-def check_epoch_seconds(learner: Callable[[int, int, float, float], float]) -> Iterator[str]:
-    """Judge exercise 3 of lesson 04b: every started batch costs a step's overhead, every image its arithmetic."""
-
-    def cases(rng: np.random.Generator) -> list[tuple]:
-        plain = [(1000, 128, 0.002, 0.00001), (1024, 128, 0.5, 0.25), (1, 128, 2.0, 3.0), (60_000, 1, 1e-3, 1e-5)]
-        large = []
-        for batch, more in itertools.product((128, 2048, 8192, 50_000, 2**20), (1, -1, 0)):
-            # One image more than three whole batches, one less, and just as many; seconds of every size.
-            overhead, per_image = round(rng.uniform(1, 2), 4), round(rng.uniform(1e-9, 9e-9), 11)
-            large.append((3 * batch + more, batch, overhead, per_image))
-        short = [(2049, 2048, 1.1e-6, 1.3e-10), (50_000, 8192, 0.0021, 1.1e-7)]
-        counts = rng.integers(1, (60_001, 8193), (20, 2)).tolist()
-        drawn = [(n, batch, round(rng.uniform(0.1, 2), 3), round(rng.uniform(1e-4, 0.1), 5)) for n, batch in counts]
-        return plain + large + short + drawn
-
-    def right(image_count: int, batch_size: int, overhead: float, per_image: float) -> float:
-        seconds = compute_epoch_seconds(image_count, batch_size, overhead, per_image)
-        return float(f"{seconds:.9g}")  # 0.026, not 0.026000000000000002
-
-    yield checks.keep_right("epoch_seconds", learner, checks.judge_function(learner, right, cases))
 
 
 # ------------------------------------------------------------------------------------------------------ its figures
@@ -397,6 +279,37 @@ def draw_training(losses: Sequence[float], learned: np.ndarray, on: np.ndarray, 
     show(drawn, f"{title}. The loss before each step, {change}, and what the weights of ten hidden values learned.")
 
 
+def compare_steps(prediction: float | None, runs: Mapping[str | int, Measurement], an_image: int) -> tables.Table:
+    """Print a prediction beside what an H100 did, and return a table of seconds and GFLOP/s, here and there.
+
+    Args:
+        prediction: how many times as long the larger step took there.
+        runs: a product of 1,024 x 1,024 under its name, steps under their numbers of images, the smaller first.
+        an_image: operations of a step for each image.
+    """
+    labels = [f"a step of the MLP on jax, batch {key:,}" for key in runs if isinstance(key, int)]
+    gpu, library = records.find_column("04", labels), records.find_column("02b", ["cuBLAS, 4,096 x 4,096"])
+    seconds = [gpu.get(label) for label in labels]
+    checks.compare_prediction(prediction, seconds[-1] / seconds[0], "times", how="recorded")
+    rows = []
+    for key, run in runs.items():
+        work = key * an_image if isinstance(key, int) else 2 * 1_024**3
+        here = describe_speed(work, run.median)
+        if isinstance(key, int):
+            rows.append((f"a step, {key:,} images", here, describe_speed(work, seconds.pop(0))))
+        else:
+            rows.append((f"a product ({key})", here, f"{library.cells[0]} (cuBLAS, 4,096 x 4,096)"))
+    headers = ["what", "here, measured", f"{gpu.device or 'GPU'}, recorded"]
+    return tables.Table(rows, headers, [*gpu.below, *library.below])
+
+
+def describe_speed(work: float, seconds: float) -> str:
+    """Return a duration and the speed of that many operations; "not recorded" for NaN seconds."""
+    if math.isnan(seconds):
+        return tables.MISSING
+    return f"{duration(seconds)}: {tables.format_number(work / seconds / 1e9)} GFLOP/s"
+
+
 def draw_choice(chosen_by: np.ndarray, others: np.ndarray, title: str) -> None:
     """Draw each network's accuracy on images that choose one, and on others; mark the chosen one.
 
@@ -413,28 +326,3 @@ def draw_choice(chosen_by: np.ndarray, others: np.ndarray, title: str) -> None:
         axes.set(xlabel="right among the 100 images that chose (%)", ylabel="right among others (%)", ylim=(0, 25))
         axes.legend(loc="upper left")
     show(drawn, f"{title} The chosen one: {x[best]:.0f} % of the images that chose it, {y[best]:.1f} % of others.")
-
-
-def draw_pairs(pairs: Mapping[int, tuple[np.ndarray, np.ndarray]], names: tuple[str, str], title: str) -> None:
-    """Draw for each seed the accuracies of two ways of training, joined, and the images that only one of them reads.
-
-    Args:
-        pairs: for each seed two arrays of bools, whether each validation image is right.
-        names: of the two ways.
-        title: the message of the figure, with the dataset.
-    """
-    rows, words = range(len(pairs)), []
-    shares = 100 * np.array([[right.mean() for right in pair] for pair in pairs.values()])
-    with figure(7.0, 0.42 * len(pairs) + 1.8, title) as (drawn, axes):
-        for row, (seed, (old, new)) in enumerate(pairs.items()):
-            gap = f"+{(new & ~old).sum()}, -{(old & ~new).sum()}"
-            axes.plot(shares[row], [row, row], color=GREY, lw=1.5, zorder=1)
-            axes.text(shares[row].max(), row, f"   {gap}", fontsize=9, va="center")
-            words.append(f"seed {seed}: {shares[row, 0]:.2f} % and {shares[row, 1]:.2f} % ({gap} images)")
-        for way, (color, marker) in enumerate([(ORANGE, "o"), (BLUE, "s")]):
-            axes.scatter(shares[:, way], rows, color=color, marker=marker, label=names[way])
-        axes.set_yticks(rows, [f"seed {seed}" for seed in pairs])
-        axes.margins(x=0.2)
-        axes.set(xlabel="accuracy on the validation images (%)", ylim=(len(pairs) - 0.5, -0.5))
-        drawn.legend(loc="outside lower center", ncols=2)
-    show(drawn, f"{title}. {names[0]} and {names[1]}: {'; '.join(words)}.")

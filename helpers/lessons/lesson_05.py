@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from helpers.errors import WorkshopError
 from helpers.judge import checks
-from helpers.measure import records
+from helpers.lessons.lesson_04 import describe_speed
+from helpers.measure import records, tables
 from helpers.measure.plots import BLUE, GREY, ORANGE, RED, figure, show
 
 if TYPE_CHECKING:
@@ -194,7 +194,29 @@ def _ask_model(model: keras.Model, ink: np.ndarray, y: int, x: int) -> np.ndarra
     return np.asarray(keras.ops.convert_to_numpy(answer), np.float32)
 
 
-# --------------------------------------------------------------------------------------------------------- its figures
+# ---------------------------------------------------------------------------------------------- its table and figures
+
+
+def tabulate_costs(
+    right: Mapping[str, float], operations: Mapping[str, int], took: Mapping[str, float]
+) -> tables.Table:
+    """Return a table of two networks: right answers, work, and speed of training here and on a recorded GPU.
+
+    Args:
+        right: percent of the test images, for MLP and CNN.
+        operations: of a training step for each image.
+        took: seconds of training for each image, here.
+    """
+    rows, below = [], []
+    for name, number in (("MLP", "04"), ("CNN", "05")):
+        label = f"a step of the {name} on jax, batch 8,192"
+        gpu = records.find_column(number, [label])
+        there = describe_speed(8_192 * operations[name], gpu.get(label))
+        here = describe_speed(operations[name], took[name])
+        rows.append((name, f"{right[name]:.2f} %", f"{operations[name] / 1e6:.3g} million an image", here, there))
+        below += [text for text in gpu.below if text not in below]
+    headers = ["network", "right on test images", "operations", "training an image, here", "8,192 images, on a GPU"]
+    return tables.Table(rows, headers, below)
 
 
 def draw_one_place(image: np.ndarray, weights: np.ndarray, y: int, x: int) -> None:
@@ -254,31 +276,22 @@ def _draw_picture(axes: Axes, image: np.ndarray, above: str) -> None:
     axes.set_title(above, fontsize=9, loc="center")
 
 
-def draw_heatmaps(images: Sequence[np.ndarray], titles: Sequence[str], title: str, columns: int) -> None:
-    """Draw arrays as pictures: blue above zero, white at zero, orange below.
+def draw_heatmaps(images: Sequence[np.ndarray], titles: Sequence[str], title: str) -> None:
+    """Draw arrays as pictures in a row: blue above zero, white at zero, orange below.
 
     Args:
         images: arrays of two axes.
         titles: the text above each.
         title: the message of the figure.
-        columns: pictures in a row.
     """
-    rows = -(-len(images) // columns)
-    size = min(7.5 / columns, 2.6)
-    width, height = size * columns, (size + 0.2) * rows + 0.4
-    with figure(width, height, title, nrows=rows, ncols=columns, squeeze=False) as (drawn, _):
+    size = 7.5 / len(images)
+    with figure(7.5, size + 0.6, title, ncols=len(images), squeeze=False) as (drawn, _):
         for panel, image, above in zip(drawn.axes, images, titles, strict=False):
             _draw_picture(panel, image, above)
     show(drawn, f"{title}: {len(images)} pictures.")
 
 
 LOOKS = {"CNN": (BLUE, "o"), "MLP": (GREY, "s")}  # any other network: orange triangles
-
-
-@functools.cache
-def read_recorded() -> dict[str, Any]:
-    """Return what was recorded on MNIST: `right` by `images` seen, by pixels `moved`, and lesson 04b's `line`."""
-    return json.loads((records.FOLDER / "cnn_and_mlp.json").read_text(encoding="utf-8"))
 
 
 def draw_right_against_shift(found: Mapping[str, Sequence[float]], title: str, dataset: str) -> None:
@@ -289,13 +302,13 @@ def draw_right_against_shift(found: Mapping[str, Sequence[float]], title: str, d
         title: the message of the figure.
         dataset: its name; what was recorded is drawn, dashed, beside percentages on MNIST alone.
     """
-    words = []
+    words, recorded = [], json.loads((records.FOLDER / "cnn_and_mlp.json").read_text(encoding="utf-8"))
     with figure(7.5, 3.2, title) as (drawn, axes):
         for name, percents in found.items():
             color, marker = LOOKS.get(name, (ORANGE, "^"))
             axes.plot(range(len(percents)), percents, color=color, marker=marker, label=name)
             words.append(f"{name}: {', '.join(f'{percent:.0f}' for percent in percents)}")
-        for name, percents in read_recorded()["moved"].items() if dataset == "MNIST" else ():
+        for name, percents in recorded["moved"].items() if dataset == "MNIST" else ():
             axes.plot(range(len(percents)), percents, color=LOOKS[name][0], ls="--", lw=1, label=f"{name}, recorded")
             words.append(f"{name}, recorded: {', '.join(f'{percent:.0f}' for percent in percents)}")
         axes.set(xlabel="digits moved to the right by (pixels)", ylabel="right on unseen images (%)", ylim=(0, 104))

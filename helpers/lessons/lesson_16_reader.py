@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from helpers.lessons.lesson_04 import compute_interval
+from helpers.lessons.lesson_04b import compute_interval
 from helpers.measure.plots import figure, show
 from helpers.measure.tables import Table
 from helpers.training import transformer

@@ -103,7 +103,7 @@ class Progress:
         wanted, took, kept = self.params["epochs"], f"{self.seconds:.1f} s", ""
         epochs = "1 epoch" if wanted == 1 else f"{wanted} epochs"
         if self.out_of_time:
-            done = f"{self.epochs:.3g} of {epochs} in {took}: one takes {self.epoch_seconds:.3g} s here"
+            done = f"{self.epochs:.3g} of {epochs} in {took}: one takes {self.epoch_seconds:.3g} s after the start"
         elif self.epochs < wanted:
             done = f"stopped by you after {self.epochs:.3g} of {epochs} and {took}"
             kept = " | what was learned until then is kept"
