@@ -14,11 +14,9 @@ def test_the_same_work_is_claimed_to_differ_more_often_by_the_plain_rule():
 
 
 def test_a_gap_counts_only_beside_twins_that_agree():
-    def time_forms(twin):
-        seconds = {"article": 1.0, "again": twin, "fast": 0.5, "near": 0.97}
-        return {
-            name: timing.Measurement(name, "", (each - 0.01, each, each + 0.01) * 5) for name, each in seconds.items()
-        }
+    def make_times(median):
+        return [median - 0.01, median, median + 0.01] * 5
 
-    assert lesson_05b.judge_forms(time_forms(1.0)) == {"again": "no claim", "fast": "faster", "near": "faster"}
-    assert lesson_05b.judge_forms(time_forms(1.3)) == {"again": "slower", "fast": "no claim", "near": "no claim"}
+    for twin, expected in ((1.0, "faster"), (1.3, "no claim")):
+        assert lesson_05b.claim(make_times(1.0), make_times(twin), make_times(0.5)) == expected
+    assert lesson_05b.claim(make_times(1.0), make_times(1.0), make_times(1.2)) == "slower"
