@@ -12,7 +12,7 @@ import pytest
 from helpers import devices
 from helpers.errors import WorkshopError
 from helpers.judge import checks
-from helpers.lessons import lesson_06, lesson_06b
+from helpers.lessons import lesson_06, lesson_06_faults, lesson_06b
 from helpers.running import processes
 from helpers.training import plaidml
 
@@ -118,18 +118,18 @@ def test_gradients_by_hand_are_slopes_of_the_loss_and_a_fault_spares_the_last_la
     rng = np.random.default_rng(0)
     weights = [w.astype(np.float64) for w in lesson_06.make_start_weights((784, 16), (16, 16), (16, 10))]
     images, labels = rng.integers(0, 256, (8, 784), np.uint8), rng.integers(0, 10, 8)
-    right = lesson_06.compute_by_hand(weights, images, labels)
+    right = lesson_06_faults.compute_by_hand(weights, images, labels)
     for k, name in enumerate(right["gradients"]):
         place = tuple(rng.integers(0, size) for size in weights[k].shape)
         losses = []
         for move in (1e-3, -1e-3):
             moved = [w.copy() for w in weights]
             moved[k][place] += move
-            before = lesson_06.compute_by_hand(moved, images, labels, on=right["on"][0])["before"]
+            before = lesson_06_faults.compute_by_hand(moved, images, labels, on=right["on"][0])["before"]
             losses.append(-np.log(before[np.arange(8), labels]).mean())
         assert np.isclose(right["gradients"][name][place], (losses[0] - losses[1]) / 2e-3, atol=1e-5)
-    wrong = {"fault": lesson_06.compute_by_hand(weights, images, labels, has_fault=True)}
-    ((_, apart, switched, _, named),) = lesson_06.compare_first_steps(right, wrong, lesson_06.find_wrong).rows
+    wrong = {"fault": lesson_06_faults.compute_by_hand(weights, images, labels, fault="relu 2")}
+    ((_, apart, switched, _, named),) = lesson_06_faults.compare_first_steps(right, wrong, lesson_06.find_wrong).rows
     assert (float(apart), switched, named) == (0, 0, "weights 1, biases 1, weights 2, biases 2")
 
 
