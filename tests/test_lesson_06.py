@@ -19,14 +19,6 @@ from helpers.training import plaidml
 # ------------------------------------------------------------------------------------------------------ first sitting
 
 
-@pytest.mark.parametrize("here", [True, False])
-def test_a_backend_that_is_not_installed_is_told_with_its_remedy(monkeypatch, capsys, here):
-    monkeypatch.setattr(devices, "is_installed", lambda module: here)
-    monkeypatch.setattr(importlib.metadata, "version", lambda module: "2.13.0+cpu")
-    assert lesson_06.explain_missing_backend("torch") == (None if here else devices.explain_missing("torch"))
-    assert capsys.readouterr().out == ""  # the cell says what it skips
-
-
 def test_an_old_torch_counts_as_missing(monkeypatch):
     monkeypatch.setattr(devices, "is_installed", lambda module: True)
     monkeypatch.setattr(importlib.metadata, "version", lambda module: "2.2.2")
@@ -171,19 +163,6 @@ def test_without_tinygrad_a_recorded_kernel_is_shown_with_its_origin(capsys):
     (kernel,) = lesson_06b.find_kernels("")
     assert "recorded on 20" in capsys.readouterr().out
     assert lesson_06b.find_kernels(f"opened device CL\n{kernel}\n*** CL 1\n{kernel}\n") == [kernel.strip()] * 2
-
-
-def test_the_lessons_rules_share_the_gradient_and_one_of_them_too_much():
-    values = np.array([[1.0, 1, 0, 1], [1, 2, 3, 4]])
-    shares = [rule(values, np.ones(2)).sum(axis=1).tolist() for rule in (lesson_06b.to_first, lesson_06b.to_shares)]
-    assert np.allclose(shares, 1) and lesson_06b.to_all(values, np.ones(2)).sum(axis=1).tolist() == [3, 1]
-
-
-def test_six_steps_are_timed_as_one_kernel_and_as_six():
-    if reason := lesson_06b.explain_missing_opencl():
-        pytest.skip(reason)
-    ratio, table = lesson_06b.time_fusion(1000)
-    assert ratio > 0 and [row[0] for row in table.rows] == ["six kernels", "one kernel"]
 
 
 @pytest.mark.slow

@@ -68,14 +68,13 @@ def _shorten_error(error: str) -> str:
     return line if len(line) <= 200 else line[:197] + "..."
 
 
-def make_start_weights(*shapes: tuple[int, ...], seed: int = 0) -> list[np.ndarray]:
+def make_start_weights(*shapes: tuple[int, ...]) -> list[np.ndarray]:
     """Return for each shape a kernel and a bias, float32, with which Keras begins: Glorot's uniform numbers, and zeros.
 
     Args:
         shapes: of the kernels, such as (784, 512) or (3, 3, 1, 32).
-        seed: of the random numbers.
     """
-    rng, weights = np.random.default_rng(seed), []
+    rng, weights = np.random.default_rng(0), []
     for shape in shapes:
         window = int(np.prod(shape[:-2]))
         limit = (6 / (window * (shape[-2] + shape[-1]))) ** 0.5
@@ -300,13 +299,6 @@ def build_watched_mlp(activation: str) -> tuple[keras.Model, Callable[[np.ndarra
         return np.concatenate([np.packbits(np.asarray(sums) > 0) for sums in hidden.predict_on_batch(images)])
 
     return model, find_on
-
-
-def name_device() -> str:
-    """Return the device on which Keras computes in this process, for people."""
-    import keras
-
-    return str(devices.find_default_device(keras.backend.backend()))
 
 
 def find_gradients(model: keras.Model, images: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
