@@ -91,7 +91,7 @@ def _name_idea(message: str, steps: Sequence[str]) -> str:
     if found is None or list(steps) != _CHAINS[0]:
         return ""
     x, came = map(float, found.groups())
-    ideas = {"the steps came in reverse order": x / 2 + 1, "brackets are missing around the first step": x + 0.5}
+    ideas = {"the steps came in reverse order": x / 2 + 1, "brackets were missing around the first step": x + 0.5}
     ideas |= {"each step began from `x` again": x / 2, "only the first step was taken": x + 1}
     return next((f" It is as if {idea}." for idea, wrong in ideas.items() if np.isclose(came, wrong, rtol=1e-4)), "")
 
