@@ -12,19 +12,11 @@ import pytest
 from helpers import devices
 from helpers.errors import WorkshopError
 from helpers.judge import checks
-from helpers.lessons import lesson_06, lesson_06b
+from helpers.lessons import lesson_06, lesson_06_faults, lesson_06b
 from helpers.running import processes
 from helpers.training import plaidml
 
 # ------------------------------------------------------------------------------------------------------ first sitting
-
-
-@pytest.mark.parametrize("here", [True, False])
-def test_a_backend_that_is_not_installed_is_told_with_its_remedy(monkeypatch, capsys, here):
-    monkeypatch.setattr(devices, "is_installed", lambda module: here)
-    monkeypatch.setattr(importlib.metadata, "version", lambda module: "2.13.0+cpu")
-    assert lesson_06.explain_missing_backend("torch") == (None if here else devices.explain_missing("torch"))
-    assert capsys.readouterr().out == ""  # the cell says what it skips
 
 
 def test_an_old_torch_counts_as_missing(monkeypatch):
@@ -118,18 +110,18 @@ def test_gradients_by_hand_are_slopes_of_the_loss_and_a_fault_spares_the_last_la
     rng = np.random.default_rng(0)
     weights = [w.astype(np.float64) for w in lesson_06.make_start_weights((784, 16), (16, 16), (16, 10))]
     images, labels = rng.integers(0, 256, (8, 784), np.uint8), rng.integers(0, 10, 8)
-    right = lesson_06.compute_by_hand(weights, images, labels)
+    right = lesson_06_faults.compute_by_hand(weights, images, labels)
     for k, name in enumerate(right["gradients"]):
         place = tuple(rng.integers(0, size) for size in weights[k].shape)
         losses = []
         for move in (1e-3, -1e-3):
             moved = [w.copy() for w in weights]
             moved[k][place] += move
-            before = lesson_06.compute_by_hand(moved, images, labels, on=right["on"][0])["before"]
+            before = lesson_06_faults.compute_by_hand(moved, images, labels, on=right["on"][0])["before"]
             losses.append(-np.log(before[np.arange(8), labels]).mean())
         assert np.isclose(right["gradients"][name][place], (losses[0] - losses[1]) / 2e-3, atol=1e-5)
-    wrong = {"fault": lesson_06.compute_by_hand(weights, images, labels, has_fault=True)}
-    ((_, apart, switched, _, named),) = lesson_06.compare_first_steps(right, wrong, lesson_06.find_wrong).rows
+    wrong = {"fault": lesson_06_faults.compute_by_hand(weights, images, labels, fault="relu 2")}
+    ((_, apart, switched, _, named),) = lesson_06_faults.compare_first_steps(right, wrong, lesson_06.find_wrong).rows
     assert (float(apart), switched, named) == (0, 0, "weights 1, biases 1, weights 2, biases 2")
 
 
@@ -171,19 +163,6 @@ def test_without_tinygrad_a_recorded_kernel_is_shown_with_its_origin(capsys):
     (kernel,) = lesson_06b.find_kernels("")
     assert "recorded on 20" in capsys.readouterr().out
     assert lesson_06b.find_kernels(f"opened device CL\n{kernel}\n*** CL 1\n{kernel}\n") == [kernel.strip()] * 2
-
-
-def test_the_lessons_rules_share_the_gradient_and_one_of_them_too_much():
-    values = np.array([[1.0, 1, 0, 1], [1, 2, 3, 4]])
-    shares = [rule(values, np.ones(2)).sum(axis=1).tolist() for rule in (lesson_06b.to_first, lesson_06b.to_shares)]
-    assert np.allclose(shares, 1) and lesson_06b.to_all(values, np.ones(2)).sum(axis=1).tolist() == [3, 1]
-
-
-def test_six_steps_are_timed_as_one_kernel_and_as_six():
-    if reason := lesson_06b.explain_missing_opencl():
-        pytest.skip(reason)
-    ratio, table = lesson_06b.time_fusion(1000)
-    assert ratio > 0 and [row[0] for row in table.rows] == ["six kernels", "one kernel"]
 
 
 @pytest.mark.slow

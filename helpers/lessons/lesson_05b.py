@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -13,7 +11,6 @@ from helpers.measure import records, timing
 from helpers.measure.plots import BLUE, GREY, ORANGE, RED, figure, show
 from helpers.measure.tables import MISSING, Table
 
-Tensor: TypeAlias = Any  # of whichever backend Keras runs on; Keras has no type for all of them
 Rule = Callable[[np.ndarray, np.ndarray], bool]  # whether it claims that two timings differ
 
 # ------------------------------------------------------------------------------------------------- exercise 1
@@ -112,121 +109,92 @@ def draw_false_claims(times: np.ndarray) -> None:
 # ------------------------------------------------------------------------------------------------- exercise 2
 
 
-def unfold(images: Tensor) -> Tensor:
-    """Return the numbers below a 3 x 3 filter at each place, as rows; exercise 2 of lesson 05b writes this function.
+def claim(before: Sequence[float], twin: Sequence[float], after: Sequence[float]) -> str:
+    """Return what three series of times, measured in turn, let one claim: "faster", "slower" or "no claim".
+
+    Exercise 2 of lesson 05b writes this function.
 
     Args:
-        images: of shape (n, h, w, c), with h and w of 3 or more.
-
-    Returns:
-        A tensor of shape (n, h - 2, w - 2, 9 * c): pixel by pixel in reading order, each with its c channels.
+        before: seconds of what is compared with.
+        twin: seconds of the same work once more.
+        after: seconds of what may be faster.
     """
-    import keras
-
-    high, wide = (size - 2 for size in images.shape[1:3])
-    slices = [images[:, y : y + high, x : x + wide] for y in range(3) for x in range(3)]
-    return keras.ops.concatenate(slices, axis=-1)
+    first, again, changed = (timing.Measurement("", "", tuple(seconds)) for seconds in (before, twin, after))
+    return timing.decide(before, after) if timing.is_claimable(first, changed, (first, again)) else "no claim"
 
 
-def _take_windows(images: np.ndarray) -> np.ndarray:
-    """Return what `unfold` returns, with NumPy alone."""
-    windows = np.lib.stride_tricks.sliding_window_view(images, (3, 3), axis=(1, 2))
-    return windows.transpose(0, 1, 2, 4, 5, 3).reshape(*windows.shape[:3], -1)
+def _make_claim_cases() -> Iterator[tuple[str, list[list[float]]]]:
+    """Yield what is special about three series of times, and these: before, its twin, after."""
+    rng = np.random.default_rng()
+    unit, sign = rng.uniform(0.1, 9), rng.choice([-1, 1])
 
+    def make_series(median: float, spread: float = 1, runs: int = 5, late: float = 1) -> list[float]:
+        """Return times with this median and spread; the latest one is `late` spreads after the median."""
+        shape = [*np.linspace(-1, 1, runs)[:-1], late]
+        return [float(unit * (50 + median + spread * place)) for place in rng.permutation(shape)]
 
-def _name_order(rows: np.ndarray, images: np.ndarray) -> str:
-    """Return in which usual wrong order the rows of `unfold` hold their numbers; an empty text if in none."""
-    right = _take_windows(images)
-    nine = right.reshape(*right.shape[:3], 3, 3, -1)
-    orders = {
-        "column by column": nine.swapaxes(3, 4),
-        "from the last pixel to the first": nine[:, :, :, ::-1, ::-1],
-        "channel by channel": np.moveaxis(nine, 5, 3),
-    }
-    if np.array_equal(rows, right):
-        return ""
-    return next((name for name, wrong in orders.items() if np.array_equal(rows, wrong.reshape(right.shape))), "")
+    same, few, many, wide = make_series(0), make_series(0, runs=3), make_series(0, runs=27), make_series(0, spread=3)
+    for way in (sign, -sign):
+        lies = f"spreads {'above' if way > 0 else 'below'} that of `before`"
+        yield f"where the median of `after` is 3 {lies} (5 runs)", [same, same, make_series(3 * way)]
+        yield f"where the median of `after` is 2 {lies} (5 runs)", [same, same, make_series(2 * way)]
+        yield f"where the median of `after` is 4 {lies} (3 runs)", [few, few, make_series(4 * way, runs=3)]
+        yield f"where the median of `after` is 0.8 {lies} (27 runs)", [many, many, make_series(0.8 * way, runs=27)]
+        yield f"where the median of `after` is 1.3 {lies} (27 runs)", [many, many, make_series(1.3 * way, runs=27)]
+        yield "where `after` has 3 times the spread of `before`", [same, same, make_series(4 * way, spread=3)]
+        yield "where `before` has 3 times the spread of `after`", [wide, wide, make_series(4 * way)]
+        yield "where `before` and `twin` differ by the rule", [same, make_series(4 * way), make_series(9 * way)]
+        for other in (way, -way):
+            twin, after = make_series(3.5 * other, spread=2), make_series(3 * way)
+            yield "where `twin` is farther from `before` than `after` is", [same, twin, after]
+            yield "where `twin` is nearer to `before` than `after` is", [same, make_series(2 * other), after]
+    yield "where one run of `after` took far longer", [same, same, make_series(-3, late=40)]
 
 
 @checks.print_verdict
-def check_unfold(learner: Callable[[Tensor], Tensor]) -> Iterator[str]:
-    """Judge exercise 2 of lesson 05b: the rows of im2col, of numbers and inside a network."""
-
-    @functools.wraps(learner)
-    def ask(images: np.ndarray) -> object:
-        found = learner(images)
-        if isinstance(found, np.ndarray | list | tuple):
-            raise checks.NotYet("unfold returns numbers, not a tensor. A network cannot learn through NumPy.")
-        if found is None or found is ...:
-            return found
-        rows = np.asarray(found)
-        if order := _name_order(rows, images):
-            raise checks.NotYet(
-                f"each row of unfold holds the right numbers, but {order}. Expected: the pixels of the upper row from "
-                "left to right, then those of the next row; each pixel with its channels side by side."
-            )
-        return rows
-
-    def cases(rng: np.random.Generator) -> Iterator[tuple[np.ndarray]]:
-        for shape in ((1, 3, 4, 1), (2, 5, 3, 2), (3, 6, 7, 3)):
-            yield (rng.permutation(int(np.prod(shape))).reshape(shape).astype(np.float32),)
-
-    def predict() -> np.ndarray:
-        import keras
-
-        start = keras.Input(drawn.shape[1:])
-        return keras.Model(start, keras.layers.Lambda(learner)(start)).predict(drawn, verbose=0)
-
-    tried = checks.judge_function(ask, _take_windows, cases)
-    drawn = np.random.default_rng().random((4, 6, 5, 2), np.float32)
-    found = checks.answer(predict, who="inside a network unfold")
-    if found is None:
-        raise checks.NotYet(
-            "unfold does not run inside a network, where images.shape[0] may be None. Is every step a slice or one of "
-            "keras.ops? For the number of images, keras.ops.reshape takes -1."
-        )
-    if not np.array_equal(np.asarray(found), _take_windows(drawn)):
-        raise checks.NotYet("inside a network, unfold gives other numbers than outside.")
-    yield checks.keep_right("unfold", learner, f"{tried}, and inside a network")
-
-
-# ------------------------------------------------------------------------------------------------- its changes
-
-
-def judge_forms(timed: Mapping[str, timing.Measurement]) -> dict[str, str]:
-    """Return what may be claimed of each form but the first: "faster", "slower" or "no claim".
+def check_claim(learner: Callable[..., str], times: np.ndarray) -> Iterator[str]:
+    """Judge exercise 2 of lesson 05b: what may be claimed of three series of times.
 
     Args:
-        timed: by form, in turn; the first is compared with, and the second is its twin, which does the same work.
+        learner: the function.
+        times: seconds of one work, from which series of the same work are then drawn.
     """
-    before, twin, *_ = timed.values()
-    claims = {}
-    for name, run in list(timed.items())[1:]:
-        is_claimable = run is twin or timing.is_claimable(before, run, (before, twin))
-        claims[name] = timing.decide(before.seconds, run.seconds) if is_claimable else "no claim"
-    return claims
+    tried = 0
+    for words, series in _make_claim_cases():
+        came = checks.answer(learner, *map(list, series), who=f"{words}, claim")
+        if came is None:
+            raise checks.NotDone("claim returns nothing.")
+        if came != (expected := claim(*series)):
+            raise checks.NotYet(f"{words}, claim returned {checks.short(came)}; expected {expected!r}.")
+        tried += 1
+    draws = np.random.default_rng().choice(times, (300, 3, 5)).tolist()
+    made = sum(learner(*series) != "no claim" for series in draws)
+    yield checks.keep_right(
+        "claim", learner, f"{tried} cases; of 300 draws of your own times, {made} ended in a false claim"
+    )
 
 
-def make_claims_table(timed: Mapping[str, timing.Measurement], steps: int) -> Table:
+def make_claims_table(timed: Mapping[str, timing.Measurement], steps: int, decide: Callable[..., str]) -> Table:
     """Return a table of the forms of a network: a step's time and what may be said of it, here and where recorded.
 
     Args:
-        timed: by form, as `judge_forms` takes them.
+        timed: by form, in turn; the first is compared with, and the second is its twin, which does the same work.
         steps: in a run.
+        decide: what may be claimed, as `claim` decides it; the first form is its own twin beside the second.
     """
-    before, *_ = timed.values()
-    claims, rows = judge_forms(timed), []
+    before, twin, *_ = timed.values()
+    rows = []
     for name, run in timed.items():
         each = timing.Measurement(name, run.device, tuple(seconds / steps for seconds in run.seconds))
         records.add_run(each, amount="a step", lesson="05b")
-        claim = claims.get(name, "")
+        beside = before if run is twin else twin
+        verdict = "" if run is before else decide(*(list(one.seconds) for one in (before, beside, run)))
         words = {
             "faster": f"{before.median / run.median:.2g} times as fast",
             "slower": f"{run.median / before.median:.2g} times as long",
         }
-        verdict = words.get(claim, claim)
         low, high = map(timing.duration, each.quartiles)
-        rows.append((name, f"{timing.duration(each.median)} ({low} to {high})", verdict))
+        rows.append((name, f"{timing.duration(each.median)} ({low} to {high})", words.get(verdict, verdict)))
     headers = ("form", "a step here (middle half)", "beside the article's")
     below = [f"here: {before.device}, {len(before.seconds)} runs of each, in turn."]
     table = records.add_column(Table(rows, headers, below), "05b")

@@ -7,15 +7,15 @@ import importlib.metadata
 import inspect
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from helpers import devices
 from helpers.judge import checks
-from helpers.measure.plots import BLUE, ORANGE, figure, show
-from helpers.measure.tables import Table
+from helpers.lessons.lesson_06_faults import NAMES
+from helpers.measure.plots import BLUE, GREY, ORANGE, figure, show
 from helpers.running import processes, sources
 from helpers.training import backends
 
@@ -68,14 +68,13 @@ def _shorten_error(error: str) -> str:
     return line if len(line) <= 200 else line[:197] + "..."
 
 
-def make_start_weights(*shapes: tuple[int, ...], seed: int = 0) -> list[np.ndarray]:
+def make_start_weights(*shapes: tuple[int, ...]) -> list[np.ndarray]:
     """Return for each shape a kernel and a bias, float32, with which Keras begins: Glorot's uniform numbers, and zeros.
 
     Args:
         shapes: of the kernels, such as (784, 512) or (3, 3, 1, 32).
-        seed: of the random numbers.
     """
-    rng, weights = np.random.default_rng(seed), []
+    rng, weights = np.random.default_rng(0), []
     for shape in shapes:
         window = int(np.prod(shape[:-2]))
         limit = (6 / (window * (shape[-2] + shape[-1]))) ** 0.5
@@ -278,19 +277,22 @@ def find_wrong(right: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray])
 
 # ---------------------------------------------------------------------- one network, several backends
 
-_NAMES = [f"{part} {layer}" for layer in (1, 2, 3) for part in ("weights", "biases")]
 
-
-def build_watched_mlp() -> tuple[keras.Model, Callable[[np.ndarray], np.ndarray]]:
-    """Return lesson 04's network without dropout, and a function that finds which of its ReLUs are on for a batch.
+def build_watched_mlp(activation: str) -> tuple[keras.Model, Callable[[np.ndarray], np.ndarray]]:
+    """Return lesson 04's network without dropout, and a function that finds which of its hidden units are on.
 
     The function returns packed bits: first those of the first hidden layer, image by image, then those of the second.
+
+    Args:
+        activation: of the hidden layers, such as "relu".
     """
     import keras
 
     from helpers.training import models
 
     model = models.build_mlp(dropout=0)
+    for place in (1, 3):
+        model.layers[place].activation = keras.activations.get(activation)
     hidden = keras.Model(model.inputs, [model.layers[1].output, model.layers[3].output])
 
     def find_on(images: np.ndarray) -> np.ndarray:
@@ -299,79 +301,20 @@ def build_watched_mlp() -> tuple[keras.Model, Callable[[np.ndarray], np.ndarray]
     return model, find_on
 
 
-def name_device() -> str:
-    """Return the device on which Keras computes in this process, for people."""
+def find_gradients(model: keras.Model, images: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
+    """Return by name the gradients of a model's loss, as one giant step of SGD shows them; put the weights back.
+
+    SGD subtracts the rate times the gradient. A small step would mostly show how the weights were rounded.
+    """
     import keras
 
-    return str(devices.find_default_device(keras.backend.backend()))
-
-
-def name_gradients(before: Sequence[np.ndarray], after: Sequence[np.ndarray], rate: float) -> dict[str, np.ndarray]:
-    """Return by name the gradients that a step of SGD followed, from the weights before and after it."""
-    return {name: (old - new) / rate for name, old, new in zip(_NAMES, before, after, strict=True)}
-
-
-def compute_by_hand(
-    weights: Sequence[np.ndarray],
-    images: np.ndarray,
-    labels: np.ndarray,
-    change: Callable[[np.ndarray], np.ndarray] = np.asarray,
-    on: np.ndarray | None = None,
-    has_fault: bool = False,
-) -> dict[str, Any]:
-    """Return the first step of the lesson's training in NumPy, as lesson 04 computes it by hand.
-
-    Args:
-        weights: three kernels and biases in turn, float32.
-        images: of shape (n, 784), bytes.
-        labels: of shape (n,).
-        change: rounds both factors of each product.
-        on: which ReLUs are on, as packed bits; None lets the sums decide.
-        has_fault: the error goes back through every ReLU, on or off.
-
-    Returns:
-        "before" (the predictions), "on" with one entry, and "gradients", as the lesson's `train` finds them.
-    """
-
-    def multiply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return change(np.ascontiguousarray(a)) @ change(np.ascontiguousarray(b))
-
-    given = None if on is None else np.unpackbits(on).reshape(2, len(images), -1)
-    inputs, masks, gradients = [images.astype(np.float32) / 255], [], list(weights)
-    for layer in (0, 1):
-        sums = multiply(inputs[-1], weights[2 * layer]) + weights[2 * layer + 1]
-        masks.append(sums > 0 if given is None else given[layer].astype(bool))
-        inputs.append(np.where(masks[-1], sums, np.float32(0)))
-    e = np.exp(multiply(inputs[2], weights[4]) + weights[5])
-    probabilities = e / e.sum(axis=1, keepdims=True)
-    error = (probabilities - np.eye(10, dtype=np.float32)[labels]) / np.float32(len(images))
-    for layer in (2, 1, 0):
-        gradients[2 * layer : 2 * layer + 2] = multiply(inputs[layer].T, error), error.sum(axis=0)
-        if layer:
-            error = multiply(error, weights[2 * layer].T)
-            error = error if has_fault else np.where(masks[layer - 1], error, np.float32(0))
-    packed = np.concatenate([np.packbits(mask) for mask in masks])
-    return {"before": probabilities, "on": [packed], "gradients": dict(zip(_NAMES, gradients, strict=True))}
-
-
-def compare_first_steps(right: Mapping, others: Mapping[str, Mapping], find: Callable[..., list[str]]) -> Table:
-    """Return a table of how the first steps of several runs differ from a right one.
-
-    Args:
-        right: its predictions ("before"), which ReLUs are "on", and its "gradients".
-        others: the same for each run, by name.
-        find: finds the names of the arrays that differ by more than rounding, such as `find_wrong`.
-    """
-    rows = []
-    for name, run in others.items():
-        switched = count_switched({"": {"on": right["on"][:1]}, name: {"on": run["on"][:1]}})[0]
-        wrong = find(right["gradients"], run["gradients"])
-        shares = [abs(run["gradients"][k] - array).max() / abs(array).max() for k, array in right["gradients"].items()]
-        parts = [f"{abs(run['before'] - right['before']).max():.0e}", switched, f"{max(shares):.1e}"]
-        rows.append((name, *parts, ", ".join(wrong) or "none"))
-    return Table(
-        rows, ["beside NumPy", "predictions apart", "ReLUs that differ", "gradients apart", "find_wrong names"]
-    )
+    rate, weights = 2.0**20, model.get_weights()
+    model.compile(keras.optimizers.SGD(rate), "sparse_categorical_crossentropy")
+    model.train_on_batch(images, labels)
+    moved = zip(NAMES, weights, model.get_weights(), strict=True)
+    gradients = {name: (old - new) / rate for name, old, new in moved}
+    model.set_weights(weights)
+    return gradients
 
 
 def count_switched(trained: Mapping[str, Mapping]) -> np.ndarray:
@@ -384,20 +327,22 @@ def count_switched(trained: Mapping[str, Mapping]) -> np.ndarray:
     return (bits.min(axis=0) != bits.max(axis=0)).sum(axis=1)
 
 
-def draw_growth(trained: Mapping[str, Mapping], title: str) -> None:
+def draw_growth(trained: Mapping[str, Mapping], smooth: Mapping[str, Mapping], title: str) -> None:
     """Draw how far the losses of several training runs are apart, and how many ReLUs differ, against the step.
 
     Print the first step at which one differs, and the largest gap until then and in the ten steps after it.
 
     Args:
-        trained: for each backend what the lesson's `train` found; "losses" and "on" have one entry a step.
+        trained: for each backend what the lesson's `train` found with ReLU; "losses" and "on" have one entry a step.
+        smooth: the same with tanh.
         title: the message of the figure, with the dataset.
     """
-    losses, switched = np.array([run["losses"] for run in trained.values()]), count_switched(trained)
-    apart, steps = np.ptp(losses, axis=0), np.arange(1, losses.shape[1] + 1)
+    apart, gentle = (np.ptp([run["losses"] for run in runs.values()], axis=0) for runs in (trained, smooth))
+    switched, steps = count_switched(trained), np.arange(1, len(apart) + 1)
     with figure(7.5, 4.2, title, nrows=2, sharex=True) as (drawn, (above, below)):
-        seen = apart > 0  # a logarithm has no place for equal losses
-        above.plot(steps[seen], apart[seen], "o", color=ORANGE, markersize=3, label=f"between {', '.join(trained)}")
+        for gaps, color, mark, label in ((apart, ORANGE, "o", "ReLU"), (gentle, GREY, "x", "tanh")):
+            seen = gaps > 0  # a logarithm has no place for equal losses
+            above.plot(steps[seen], gaps[seen], mark, color=color, markersize=3, label=label)
         above.legend()
         above.set(ylabel="losses apart by", yscale="log")
         below.bar(steps, switched, color=BLUE, width=1)
@@ -408,6 +353,7 @@ def draw_growth(trained: Mapping[str, Mapping], title: str) -> None:
     words = f"first apart by {apart[0]:.1g}, at most by {apart.max():.1g}; ReLUs that differ at the end: {switched[-1]}"
     show(drawn, f"{title}. Against the training step: {words}.")
     print(_describe_switch(apart, switched))
+    print(f"With tanh, the losses are apart by {gentle.max():.1g} at most.")
 
 
 def _describe_switch(apart: np.ndarray, switched: np.ndarray) -> str:

@@ -81,8 +81,19 @@ def judge_chains(sources: Sequence[str]) -> str:
             tried = kernel_checks.judge_kernel(kernel, ("float[]",), right, sizes=(1, 65, 257))
             kernel_checks.judge_accesses(kernel)
         except checks.NotYet as error:
-            raise checks.NotYet(f"for the steps {steps} {error}") from None
+            raise checks.NotYet(f"for the steps {steps} {error}{_name_idea(str(error), steps)}") from None
     return f"{len(_CHAINS)} chains, each read and written once; the last: {tried}"
+
+
+def _name_idea(message: str, steps: Sequence[str]) -> str:
+    """Return the idea behind a wrong element in words, if the first chain shows which one; otherwise nothing."""
+    found = re.search(r"\(x\[0\] = (\S+)\): expected \S+, came (\S+)\.", message)
+    if found is None or list(steps) != _CHAINS[0]:
+        return ""
+    x, came = map(float, found.groups())
+    ideas = {"the steps came in reverse order": x / 2 + 1, "brackets were missing around the first step": x + 0.5}
+    ideas |= {"each step began from `x` again": x / 2, "only the first step was taken": x + 1}
+    return next((f" It is as if {idea}." for idea, wrong in ideas.items() if np.isclose(came, wrong, rtol=1e-4)), "")
 
 
 def time_fusion(count: int) -> tuple[float, Table]:
@@ -286,30 +297,6 @@ def train(images: np.ndarray, labels: np.ndarray, share: Share, slope: Slope) ->
             moves[k] = 0.95 * moves[k] + 0.05 * move**2
             weights[k] = weights[k] - move
     return losses
-
-
-def make_gradients_table(images: np.ndarray, labels: np.ndarray, slopes: Sequence[Slope]) -> Table:
-    """Return a table of how many gradients of step 1 differ between two slopes of ReLU; see `train`.
-
-    A column has the share of each layer's sums that are exactly 0.
-    """
-    weights, zeros = make_cnn_weights(), []
-
-    def find_gradients(slope: Slope) -> list[np.ndarray]:
-        def watch(sums: np.ndarray) -> np.ndarray:
-            zeros.append(f"{100 * np.mean(sums == 0):.0f} %")  # the last layer first
-            return slope(sums)
-
-        return list(map(np.asarray, _define_loss(to_first, watch)(weights, images[:128], labels[:128])[1]))
-
-    gradients = [find_gradients(slope) for slope in slopes]
-    rows = []
-    for k, (one, other) in enumerate(zip(*gradients, strict=True)):
-        layer = ("first convolution", "second convolution", "dense", "last dense")[k // 2]
-        share = [*zeros[2::-1], "no ReLU"][k // 2]
-        differ = abs(one - other) > 1e-6  # no rounding: the largest of an array is above 0.01
-        rows.append((f"{layer}, {('weights', 'biases')[k % 2]}", share, f"{one.size:,}", f"{differ.sum():,}"))
-    return Table(rows, ("gradients of", "sums of exactly 0", "numbers", "of them differ"))
 
 
 def make_cnn_weights() -> list[np.ndarray]:
