@@ -115,9 +115,13 @@ def check_tiled(source: str) -> Iterator[str]:
 @checks.print_verdict
 def check_loads(learner: Callable[[int], float]) -> Iterator[str]:
     """Lesson 02, exercise 3: the loads from A and B for each multiplication, by T."""
-    tried = checks.judge_function(
-        learner, compute_loads, lambda rng: [(1,), (4,), (16,), *((int(rng.integers(2, 65)),) for _ in range(5))]
-    )
+    try:
+        tried = checks.judge_function(
+            learner, compute_loads, lambda rng: [(1,), (4,), (16,), *((int(rng.integers(2, 65)),) for _ in range(5))]
+        )
+    except NotYet as problem:
+        hint = "In one round with T = 4, a group's 16 work-items load 16 numbers of A and 16 of B, and each does 4"
+        raise NotYet(f"{problem} {hint} multiplications.") from None
     yield checks.keep_right("loads", learner, tried)
 
 
@@ -218,8 +222,8 @@ def judge_trace(kernel: opencl.Kernel, grid: Grid) -> Trace:
     kernel_checks.expect_writes(traced, launch, kernel)
     if not traced.outside and (which := lesson_02_tiles.name_missing_barrier(traced, kernel.source)):
         raise NotYet(f"{launch}: {traced.races()[0]}. {which}")
-    if swapped := lesson_02_tiles.name_swapped_ids(traced, n):
-        raise NotYet(f"{launch}: {swapped}")
+    if wrong := lesson_02_tiles.name_wrong_ids(traced, n):
+        raise NotYet(f"{launch}: {wrong}")
     kernel_checks.refuse_faults(traced, launch)
     kernel_checks.refuse_overwork(traced, launch)
     return traced
