@@ -283,10 +283,6 @@ def test_reads_are_counted_in_both_memories(tile):
     assert (of_a, of_b, of_tiles) == (8**3 / tile, 8**3 / tile, 2 * 8**3)
 
 
-def test_a_tile_fits_the_device(bench):
-    assert lesson_02_clock.choose_tile(bench.queue.context) in (1, 4, 8, 16)
-
-
 LABELS = "naive, same groups", "tiled, T = 16", "tiled, once more"
 
 

@@ -121,7 +121,7 @@ def check_loads(learner: Callable[[int], float]) -> Iterator[str]:
         )
     except NotYet as problem:
         hint = "In one round with T = 4, a group's 16 work-items load 16 numbers of A and 16 of B, and each does 4"
-        raise NotYet(f"{problem} {hint} multiplications.") from None
+        raise NotYet(f"{str(problem).rstrip('.')}. {hint} multiplications.") from None
     yield checks.keep_right("loads", learner, tried)
 
 

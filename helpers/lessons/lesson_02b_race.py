@@ -197,10 +197,6 @@ def count_threads(bench: MatmulBenchmark) -> int:
     return min(cores, bench.queue.device.max_compute_units) if opencl.kind(bench.queue.device) == "cpu" else cores
 
 
-def _name_owner(bench: MatmulBenchmark) -> str:
-    return "OpenCL" if opencl.kind(bench.queue.device) == "cpu" else "the processor"
-
-
 def find_opponents(bench: MatmulBenchmark) -> dict[str, Callable[[], object]]:
     """Return a product for each library that is here: NumPy, CLBlast, on an NVIDIA GPU cuBLAS."""
     from threadpoolctl import ThreadpoolController
@@ -294,13 +290,16 @@ def describe_race(bench: MatmulBenchmark, label: str, peak: float) -> Table:
     twin, table = f"{label}, once more", add_recorded(bench.tabulate("", [label, *names]), label, peak)
     best = max(names, key=bench.gflops)
     speed = 2e-9 * bench.size**3 / min(bench.runs[label].seconds)
-    print(f"Threads of NumPy: {count_threads(bench)}, one for each core that {_name_owner(bench)} has.")
     excess = published.describe_excess(bench.device, speed, "GFLOP/s")
     if excess:
         print(wrap(f"refused: {format_number(speed)} GFLOP/s. {excess}"))
     else:
         if speed > peak:
-            print(wrap(describe_low_peak(speed, peak)))
+            faster = (
+                f"({format_number(speed)} GFLOP/s) was faster than the measured peak ({format_number(peak)} GFLOP/s)"
+            )
+            text = f"Measure again: the product's fastest run {faster}. That peak is too low: likely, another program "
+            print(wrap(f"{text}slowed it down."))
         if speed > peak or bench.describe_load():
             peak = math.nan
         print(describe_gaps(bench, (label, twin), (best, label)))
@@ -370,14 +369,6 @@ def compare_prediction(prediction: object, measured: float, unit: str) -> None:
         print("Nothing can be claimed from these runs, so there is no number to compare your prediction with.")
     else:
         checks.compare_prediction(prediction, measured, unit)
-
-
-def describe_low_peak(speed: float, peak: float) -> str:
-    """Return in words that a product was faster than the measured peak, both in GFLOP/s, and what to do."""
-    return (
-        f"Measure again: the product's fastest run ({format_number(speed)} GFLOP/s) was faster than the measured peak "
-        f"({format_number(peak)} GFLOP/s). That peak is too low: likely, another program slowed it down."
-    )
 
 
 def note_shares(bench: MatmulBenchmark, label: str, best: str, peak_share: float, share: float) -> None:
