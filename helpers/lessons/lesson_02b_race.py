@@ -364,11 +364,8 @@ def describe_gaps(bench: MatmulBenchmark, twins: tuple[str, str], *pairs: tuple[
 
 
 def compare_prediction(prediction: object, measured: float, unit: str) -> None:
-    """Print a prediction beside what was measured, or that there is nothing to compare it with, for NaN."""
-    if math.isnan(measured):
-        print("Nothing can be claimed from these runs, so there is no number to compare your prediction with.")
-    else:
-        checks.compare_prediction(prediction, measured, unit)
+    """Print a prediction beside what was measured; NaN stands for no claim."""
+    checks.compare_prediction(prediction, "no claim" if math.isnan(measured) else measured, unit)
 
 
 def note_shares(bench: MatmulBenchmark, label: str, best: str, peak_share: float, share: float) -> None:
