@@ -71,8 +71,10 @@ def test_another_wrong_block_is_given_no_name():
 
 def test_a_wrong_product_is_no_candidate(bench):
     lesson_02b_race.refuse_wrong(bench, launch_of(bench))
-    with pytest.raises(WorkshopError, match="row 0, column 0"):
-        lesson_02b_race.refuse_wrong(bench, launch_of(bench, lesson_02.MULTIPLY.replace("sum = 0", "sum = 1")))
+    for old, new in (("sum = 0", "sum = 1e-2f"), ("b[i * n + column]", "b[column * n + i]")):
+        assert old in lesson_02.MULTIPLY
+        with pytest.raises(WorkshopError, match="row 0, column 0"):
+            lesson_02b_race.refuse_wrong(bench, launch_of(bench, lesson_02.MULTIPLY.replace(old, new)))
     with pytest.raises(WorkshopError, match="is nan"):
         lesson_02b_race.refuse_wrong(bench, lambda *_: None)
 
