@@ -370,8 +370,7 @@ class MatmulBenchmark:
     def __init__(self, queue: cl.CommandQueue, size: int) -> None:
         self.queue, self.size = queue, size  # rows and columns of the matrices
         self.device = opencl.name(queue.device)
-        self.random = np.random.default_rng(0)
-        self.a, self.b = self.random.standard_normal((2, size, size), dtype=np.float32)
+        self.a, self.b = np.random.default_rng(0).standard_normal((2, size, size), dtype=np.float32)
         self.buffers = [self._upload(array) for array in (self.a, self.b, np.zeros_like(self.a))]
         self.runs: dict[str, timing.Measurement] = {}  # by label
         self.others = 0.0  # what share of the cores other programs used in the last measurement
