@@ -7,7 +7,7 @@ import contextlib
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -115,9 +115,13 @@ def check_tiled(source: str) -> Iterator[str]:
 @checks.print_verdict
 def check_loads(learner: Callable[[int], float]) -> Iterator[str]:
     """Lesson 02, exercise 3: the loads from A and B for each multiplication, by T."""
-    tried = checks.judge_function(
-        learner, compute_loads, lambda rng: [(1,), (4,), (16,), *((int(rng.integers(2, 65)),) for _ in range(5))]
-    )
+    try:
+        tried = checks.judge_function(
+            learner, compute_loads, lambda rng: [(1,), (4,), (16,), *((int(rng.integers(2, 65)),) for _ in range(5))]
+        )
+    except NotYet as problem:
+        hint = "In one round with T = 4, a group's 16 work-items load 16 numbers of A and 16 of B, and each does 4"
+        raise NotYet(f"{str(problem).rstrip('.')}. {hint} multiplications.") from None
     yield checks.keep_right("loads", learner, tried)
 
 
@@ -147,10 +151,9 @@ SMALL = (6, 9, 7)  # of the recorded launch; no multiple of a tile in any direct
 
 def judge_multiply(source: str) -> str:
     """Judge the kernel of lesson 02's exercise 1; called in a subprocess."""
-    grid = Grid((1, 1))
     kernel = kernel_checks.build(source, "multiply")
-    traced = judge_trace(kernel, grid)
-    tried = judge_product(kernel, grid, traced)
+    traced = judge_trace(kernel, Grid((3, 2)))  # a local id and a group's id differ from the global one
+    tried = judge_product(kernel, Grid((1, 1)), traced)
     judge_accesses(traced, 2 * SMALL[2] + 1, "for each i one number of A and one of B, and in the end one store.")
     return f"{tried} on {opencl.name(kernel.device)}"
 
@@ -218,8 +221,8 @@ def judge_trace(kernel: opencl.Kernel, grid: Grid) -> Trace:
     kernel_checks.expect_writes(traced, launch, kernel)
     if not traced.outside and (which := lesson_02_tiles.name_missing_barrier(traced, kernel.source)):
         raise NotYet(f"{launch}: {traced.races()[0]}. {which}")
-    if swapped := lesson_02_tiles.name_swapped_ids(traced, n):
-        raise NotYet(f"{launch}: {swapped}")
+    if wrong := lesson_02_tiles.name_wrong_ids(traced, n):
+        raise NotYet(f"{launch}: {wrong}")
     kernel_checks.refuse_faults(traced, launch)
     kernel_checks.refuse_overwork(traced, launch)
     return traced
@@ -273,7 +276,6 @@ def _run(kernel: opencl.Kernel, a: np.ndarray, b: np.ndarray, grid: Grid, fill: 
 
 # Enough work-items for each compute unit, by whether it is a GPU: a unit of a GPU has up to 128 lanes, 16 for each.
 ITEMS_PER_UNIT = {True: 16 * 128, False: 256}
-AWKWARD = ((1, 1, 1), (17, 17, 17), (5, 40, 33), (250, 250, 250))  # rows, columns, inner size
 
 
 def measure_bandwidth(queue: cl.CommandQueue, floats: int) -> float:
@@ -368,8 +370,7 @@ class MatmulBenchmark:
     def __init__(self, queue: cl.CommandQueue, size: int) -> None:
         self.queue, self.size = queue, size  # rows and columns of the matrices
         self.device = opencl.name(queue.device)
-        self.random = np.random.default_rng(0)
-        self.a, self.b = self.random.standard_normal((2, size, size), dtype=np.float32)
+        self.a, self.b = np.random.default_rng(0).standard_normal((2, size, size), dtype=np.float32)
         self.buffers = [self._upload(array) for array in (self.a, self.b, np.zeros_like(self.a))]
         self.runs: dict[str, timing.Measurement] = {}  # by label
         self.others = 0.0  # what share of the cores other programs used in the last measurement
@@ -379,21 +380,6 @@ class MatmulBenchmark:
 
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
         return cl.Buffer(self.queue.context, flags, hostbuf=array)
-
-    def test(self, launch: Launch, sizes: Sequence[tuple[int, int, int]] = AWKWARD) -> None:
-        """Compare with NumPy in double precision for sizes (rows, columns, inner size), and print which are right."""
-        import pyopencl as cl
-
-        for m, n, k in sizes:
-            left = self.random.standard_normal((m, k), dtype=np.float32)
-            right = self.random.standard_normal((k, n), dtype=np.float32)
-            actual, exact = np.full((m, n), np.nan, np.float32), left.astype(float) @ right
-            buffer = self._upload(actual)
-            launch(self._upload(left), self._upload(right), buffer, m, n, k)
-            cl.enqueue_copy(self.queue, actual, buffer)
-            # A sum of k float32 products of normal numbers is off by about 1e-7 times the root of k.
-            good = np.allclose(actual, exact, rtol=1e-4, atol=1e-5 * np.sqrt(k))
-            print(f"{m} x {k} by {k} x {n}: {'right' if good else 'WRONG'}")
 
     def measure(self, launches: Mapping[str, Launch], repeats: int = 5) -> None:
         """Time several products of the two matrices on the device, interleaved; keep the runs."""

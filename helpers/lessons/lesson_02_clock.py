@@ -1,4 +1,4 @@
-"""Lesson 02's tiled kernel beside the clock: the size of its tiles, and what is left without loads or tiles."""
+"""Lesson 02's tiled kernel beside the clock: the size of its tiles, and what they gain."""
 
 from __future__ import annotations
 
@@ -29,47 +29,22 @@ def choose_tile(context: cl.Context) -> int:
     return 1
 
 
-def write_without_loads(tile: int) -> str:
-    """Return the solution of lesson 02's exercise 2 without its loads; its results are wrong.
-
-    Args:
-        tile: rows and columns of a tile.
-    """
-    source = lesson_02.write_tiled(tile).replace("a[row * k + start + x]", "row + start")
-    return source.replace("b[(start + y) * n + column]", "start - column")
-
-
-def compare_with_controls(
-    prediction: object,
-    bench: lesson_02.MatmulBenchmark,
-    naive: str,
-    tiled: str,
-    no_loads: str,
-    no_tiles: str,
-    twin: str,
-) -> None:
-    """Compare the predicted gain with the measured one; print what is left without loads or tiles, here and recorded.
+def compare_gain(prediction: object, bench: lesson_02.MatmulBenchmark, naive: str, tiled: str, twin: str) -> None:
+    """Compare the predicted gain with the measured one, and print the gain that was recorded on a GPU.
 
     Args:
         prediction: how many times as fast the tiled kernel is.
         bench: holds the runs, in turn.
-        naive: label of the kernel without tiles and rounds.
+        naive: label of the kernel without tiles.
         tiled: label of the kernel with tiles.
-        no_loads: label of the kernel with tiles, without loads.
-        no_tiles: label of the kernel with rounds, without tiles.
         twin: second label of the kernel with tiles.
     """
     before, after, other = (bench.runs[label] for label in (naive, tiled, twin))
     busy = bench.describe_load()
     is_claimable = timing.is_claimable(before, after, (after, other)) and not busy
     checks.compare_prediction(prediction, timing.describe_gain(before, after) if is_claimable else "no claim")
+    column = records.find_column("02", (naive, tiled))
+    if len(column.notes) == 2:
+        print(f"Recorded on {column.device}: {column.get(tiled) / column.get(naive):.3g} times as fast.")
     luck = timing.duration(abs(after.median - other.median))
     print(busy or f"A/A: the tiled kernel, measured twice in turn, differs from itself by {luck}.")
-    for part, label in (("loads", no_loads), ("tiles", no_tiles)):
-        rest = bench.runs[label]
-        is_claimable = timing.is_claimable(after, rest, (after, other)) and not busy
-        share = f"{100 * rest.median / after.median:.0f} % of its time" if is_claimable else "no claim"
-        print(f"Without its {part}, the tiled kernel takes here: {share}.")
-    column = records.find_column("02", ("all parts", "no loads from A and B"))
-    recorded = 100 * column.get("no loads from A and B") / column.get("all parts")
-    print(f"Without its loads, it took on a GPU: {recorded:.0f} % of its time.", *column.below, sep="\n")

@@ -120,20 +120,29 @@ def name_missing_barrier(traced: Trace, source: str) -> str:
     return ""
 
 
-def name_swapped_ids(traced: Trace, columns: int) -> str:
-    """Return a sentence if dimension 0 gives the row of C where it should give the column; otherwise nothing.
+def name_wrong_ids(traced: Trace, columns: int) -> str:
+    """Return a sentence if C's row or column comes from a wrong id: the other dimension's, or a local one.
 
     Args:
         traced: the record of a launch with one work-item for each element of C, the third array.
         columns: of C.
     """
-    across, down = traced.global_ids[:, 0], traced.global_ids[:, 1]
+    (across, down), (x, y) = traced.global_ids.T[:2], traced.local_ids.T[:2]
     product = list(traced.lengths)[2]
     stores = [touch for touch in traced.touches if touch.writes and touch.array == product]
-    swapped = all(touch.index == across[touch.item] * columns + down[touch.item] for touch in stores)
-    if not stores or not swapped or all(across[touch.item] == down[touch.item] for touch in stores):
-        return ""
-    return "The ids are swapped: here dimension 0 gives the row of C, and it should give the column."
+    local = "comes from a local id, which begins anew in each group: use the global id."
+    wrong = {
+        "The ids are swapped: here dimension 0 gives the row of C, and it should give the column.": (across, down),
+        f"C's row {local}": (y, across),
+        f"C's column {local}": (down, x),
+        f"C's place {local}": (y, x),
+    }
+    right = down * columns + across
+    for sentence, (row, column) in wrong.items():
+        places = row * columns + column
+        if all(touch.index == places[touch.item] for touch in stores):
+            return sentence if any(touch.index != right[touch.item] for touch in stores) else ""
+    return ""
 
 
 def name_product(a: np.ndarray, b: np.ndarray, actual: np.ndarray, tile: int) -> str:
@@ -170,9 +179,22 @@ def _compute_mistakes(a: np.ndarray, b: np.ndarray, tile: int) -> Iterator[tuple
     if tile > 1 and not any(size % tile for size in (m, n, k)):
         yield "the sum began anew in each round", a[:, -tile:] @ b[-tile:]
         yield "only the first round counted", a[:, :tile] @ b[:tile]
+        first_rows, first_columns, first_steps = (np.arange(size) % tile for size in (m, n, k))
+        yield "every group loaded A's first rows: the local id is not the row", a[first_rows] @ b
+        yield "every group loaded B's first columns: the local id is not the column", a @ b[:, first_columns]
+        yield "every round loaded the same tile of A: `start` is missing", a[:, first_steps] @ b
+        yield "every round loaded the same tile of B: `start` is missing", a @ b[first_steps]
+        yield "rows of B's tile met columns of A's: swap the tiles", _swap_tiles(a, b, tile)
         yield "rows and columns of A's tile were swapped", _turn_tiles(a, tile) @ b
         yield "rows and columns of B's tile were swapped", a @ _turn_tiles(b, tile)
         yield "rows and columns of both tiles were swapped", _turn_tiles(a, tile) @ _turn_tiles(b, tile)
+
+
+def _swap_tiles(a: np.ndarray, b: np.ndarray, tile: int) -> np.ndarray:
+    """Return C whose tiles are sums of a tile of B times a tile of A, in this order."""
+    (m, k), n = a.shape, b.shape[1]
+    of_a, of_b = a.reshape(m // tile, tile, k // tile, tile), b.reshape(k // tile, tile, n // tile, tile)
+    return np.einsum("syci,risx->rycx", of_b, of_a).reshape(m, n)
 
 
 def _turn_tiles(matrix: np.ndarray, tile: int) -> np.ndarray:

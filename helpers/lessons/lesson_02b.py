@@ -6,7 +6,7 @@ import contextlib
 import io
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from helpers.devices.kernel_text import without_comments
 from helpers.errors import WorkshopError
 from helpers.judge import checks, kernel_checks
 from helpers.judge.checks import NotDone, NotYet
+
+if TYPE_CHECKING:
+    import pyopencl as cl
 
 BLOCK = """
 __kernel void product(__global const float *a, __global const vector *b, __global vector *c, int n, int k) {
@@ -30,11 +33,11 @@ __kernel void product(__global const float *a, __global const vector *b, __globa
     for (int i = 0; i < k; i++) {
         #pragma unroll
         for (int x = 0; x < VECTORS; x++) {
-            of_b[x] = b[column * k + i * VECTORS + x];
+            of_b[x] = B(i, x);
         }
         #pragma unroll
         for (int y = 0; y < ROWS; y++) {
-            float of_a = a[row * k + i * ROWS + y];
+            float of_a = A(y, i);
             #pragma unroll
             for (int x = 0; x < VECTORS; x++) {
                 sums[y][x] += of_a * of_b[x];
@@ -45,15 +48,11 @@ __kernel void product(__global const float *a, __global const vector *b, __globa
     for (int y = 0; y < ROWS; y++) {
         #pragma unroll
         for (int x = 0; x < VECTORS; x++) {
-            c[(row + y) * (n / WIDTH) + column + x] = sums[y][x];
+            C(y, x) = sums[y][x];
         }
     }
 }
 """
-# The same block, which reads A and B where they are.
-IN_PLACE = BLOCK.replace("b[column * k + i * VECTORS + x]", "b[i * (n / WIDTH) + column + x]").replace(
-    "a[row * k + i * ROWS + y]", "a[(row + y) * k + i]"
-)
 # One work-item copies one panel. In the matrix, j and j + 1 lie `next` numbers apart, i and i + 1 `step`.
 PACK = """
 __kernel void pack(__global const float *from, __global float *panels, int k, int width, int next, int step) {
@@ -67,29 +66,62 @@ __kernel void pack(__global const float *from, __global float *panels, int k, in
 """
 
 
+# Where A and B lie in their rows, and where they lie in panels.
+READ_ROWS = """#define A(y, i) a[(row + (y)) * k + (i)]
+#define B(i, x) b[(i) * (n / WIDTH) + column + (x)]
+"""
+READ_PANELS = """#define A(y, i) a[row * k + (i) * ROWS + (y)]
+#define B(i, x) b[column * k + (i) * VECTORS + (x)]
+"""
+
+
 class Candidate(NamedTuple):
-    """The numbers that a product's kernel is built with."""
+    """The numbers that the block's kernel is built with."""
 
     rows: int  # of C in a block
     vectors: int  # beside each other in a row of a block
     width: int  # floats of a vector
+    packed: bool  # are A and B packed first
 
     def __str__(self) -> str:
-        return f"{self.rows} rows of {self.vectors} x float{self.width}"
+        return f"{self.rows} rows of {self.vectors} x float{self.width}{', packed' if self.packed else ''}"
 
 
-def write_numbers(rows: int, vectors: int, width: int) -> str:
-    """Return the lines that give a kernel its numbers; a vector of one float is a float.
+def write_numbers(rows: int, vectors: int, width: int, packed: bool) -> str:
+    """Return the lines that give a kernel its numbers and its macros; a vector of one float is a float.
 
-    >>> print(write_numbers(LARGEST, 2, 8))
+    >>> print(write_numbers(LARGEST, 2, 8, packed=False))
     #define ROWS 6
     #define VECTORS 2
     #define WIDTH 8
     typedef float8 vector;
+    #define A(y, i) a[(row + (y)) * k + (i)]
+    #define B(i, x) b[(i) * (n / WIDTH) + column + (x)]
+    #define C(y, x) c[(row + (y)) * (n / WIDTH) + column + (x)]
     <BLANKLINE>
     """
     vector = f"float{width}" if width > 1 else "float"
-    return f"#define ROWS {rows}\n#define VECTORS {vectors}\n#define WIDTH {width}\ntypedef {vector} vector;\n"
+    lines = f"#define ROWS {rows}\n#define VECTORS {vectors}\n#define WIDTH {width}\ntypedef {vector} vector;\n"
+    store = "#define C(y, x) c[(row + (y)) * (n / WIDTH) + column + (x)]\n"
+    return lines + (READ_PANELS if packed else READ_ROWS) + store
+
+
+def make_packer(queue: cl.CommandQueue, size: int) -> Callable[..., tuple[cl.Buffer, cl.Buffer]]:
+    """Return a function that packs two matrices of `size` rows and columns on the device, and returns their panels.
+
+    It takes the buffers of A and B, and the rows and columns of a block. All calls write the same two panels.
+    """
+    import pyopencl as cl
+
+    kernel = cl.Kernel(opencl.build(queue.context, PACK), "pack")
+    of_a, of_b = (cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 4 * size**2) for _ in range(2))
+
+    def pack_both(a: cl.Buffer, b: cl.Buffer, rows: int, columns: int) -> tuple[cl.Buffer, cl.Buffer]:
+        kernel(queue, (size // rows,), (1,), a, of_a, *map(np.int32, (size, rows, size, 1)))
+        kernel(queue, (size // columns,), (1,), b, of_b, *map(np.int32, (size, columns, 1, size)))
+        return of_a, of_b
+
+    return pack_both
 
 
 # ------------------------------------------------------------------------------------------------- the block's check
@@ -97,21 +129,25 @@ def write_numbers(rows: int, vectors: int, width: int) -> str:
 
 @checks.print_verdict
 def check_block(source: str) -> Iterator[str]:
-    """Lesson 02b, exercise 1: C = A B from panels, each work-item a block that loads each of its numbers once."""
+    """Lesson 02b, exercise 1: C = A B, each work-item a block that loads each of its numbers once."""
     yield checks.keep_right("block", source, checks.judge_in_subprocess(judge_block, source=source))
 
 
-# Rows and vectors of a block, floats of a vector. The vectors of one float are recorded, since a trace counts elements.
+# The vectors of one float are recorded, since a trace counts elements.
 LARGEST = 6
-SHAPES = ((2, 3, 1), (3, 1, 4), (1, 2, 8), (LARGEST, 2, 8))
+SHAPES = (
+    *(Candidate(2, 3, 1, packed=False), Candidate(3, 1, 4, packed=True)),
+    *(Candidate(1, 2, 8, packed=False), Candidate(LARGEST, 2, 8, packed=True)),
+)
 
 
 def judge_block(source: str) -> str:
     """Judge the kernel of exercise 1, with several blocks; called in a subprocess."""
     if not isinstance(source, str) or not source.strip():
         raise NotDone("there is no kernel yet.")
-    for rows, vectors, width in SHAPES:
-        kernel = kernel_checks.build(write_numbers(rows, vectors, width) + source, "product")
+    for shape in SHAPES:
+        rows, vectors, width, packed = shape
+        kernel = kernel_checks.build(write_numbers(*shape) + source, "product")
         try:
             if width == 1:
                 _judge_loads(kernel, rows, vectors)
@@ -120,20 +156,23 @@ def judge_block(source: str) -> str:
                 (rows, vectors * width, 1),
                 (4 * rows, 32 * vectors, 12_000 if rows == LARGEST else 50),  # more than 16 bits for a place in A
             ):
-                _judge_product(kernel, (rows, vectors, width), (m, n, k))
+                _judge_product(kernel, shape, (m, n, k))
         except NotYet as problem:
-            raise NotYet(f"with ROWS = {rows}, VECTORS = {vectors}, WIDTH = {width}: {problem}") from None
+            where = (
+                f"ROWS = {rows}, VECTORS = {vectors}, WIDTH = {width}, {'A and B packed' if packed else 'not packed'}"
+            )
+            raise NotYet(f"with {where}: {problem}") from None
     if re.search(r"\bvolatile\b", without_comments(source)):
         raise NotYet("C is right, but what is `volatile` must lie in memory, and cannot stay in registers.")
-    (rows, vectors, _), (largest, across, wide) = SHAPES[0], SHAPES[-1]
+    first, last = SHAPES[0], SHAPES[-1]
     text = without_comments(source)
     rolled = (
         len(re.findall(r"\b(?:for|while)\b", text)) - 1 - len(re.findall(r"\bunroll\b", text))
     )  # one loop is over i
     remark = f"; {rolled} of its loops may be slower without `#pragma unroll`" if rolled > 0 else ""
     return (
-        f"{len(SHAPES)} blocks, from {rows} x {vectors} to {largest} x {across * wide} floats, each number loaded "
-        f"once for each i{remark}; on {opencl.name(kernel.device)}"
+        f"{len(SHAPES)} blocks, from {first.rows} x {first.vectors} to {last.rows} x {last.vectors * last.width} "
+        f"floats, packed and not packed, each number loaded once for each i{remark}; on {opencl.name(kernel.device)}"
     )
 
 
@@ -172,27 +211,27 @@ def pack(matrix: np.ndarray, width: int) -> np.ndarray:
     return matrix.reshape(k, columns // width, width).transpose(1, 0, 2).ravel()
 
 
-def _judge_product(kernel: opencl.Kernel, block: tuple[int, int, int], size: tuple[int, int, int]) -> None:
+def _judge_product(kernel: opencl.Kernel, block: Candidate, size: tuple[int, int, int]) -> None:
     """Judge every element of C, twice on a C that held different things before."""
-    (rows, vectors, width), (m, n, k) = block, size
+    (rows, vectors, width, packed), (m, n, k) = block, size
     rng = kernel_checks.make_generator()
     a, b = (rng.integers(-4, 5, shape).astype(np.float32) / 4 for shape in ((m, k), (k, n)))  # sums of quarters: exact
     columns = vectors * width
     names = (parameter.name for parameter in kernel.parameters)
-    given = dict(zip(names, (pack(a.T, rows), pack(b, columns)), strict=False))
-    results = []
+    matrices = (pack(a.T, rows), pack(b, columns)) if packed else (a.ravel(), b.ravel())
+    given = dict(zip(names, matrices, strict=False))
+    items, results = (n // columns, m // rows), []
+    group = (2, 2) if items[0] % 2 == items[1] % 2 == 0 else (1, 1)  # an id of the group is no id of the work-item
     pad = (m + 2) * max(n, k) * width  # a kernel that takes floats for vectors writes so far away
     for fill in kernel_checks.FILLS:
-        bits = kernel_checks.run_guarded(
-            kernel, given, {"n": n, "k": k}, m * n, (n // columns, m // rows), (1, 1), fill, pad
-        )
+        bits = kernel_checks.run_guarded(kernel, given, {"n": n, "k": k}, m * n, items, group, fill, pad)
         results.append(bits.view(np.float32).reshape(m, n).copy())
     expected = a.astype(float) @ b
     wrong = np.argwhere((results[0] != expected) | (results[1] != expected))
     if not len(wrong):
         return
     row, column = wrong[0]
-    launch = kernel_checks.describe_launch({"m": m, "n": n, "k": k}, (n // columns, m // rows), (1, 1))
+    launch = kernel_checks.describe_launch({"m": m, "n": n, "k": k}, items, group)
     where = f"{launch}: row {row}, column {column} of C"
     factors = f" (A's row {_list_numbers(a[row])}, B's column {_list_numbers(b[:, column])})" if k <= 3 else ""
     if kernel_checks.find_unwritten(results[0].view(np.uint32), results[1].view(np.uint32))[row, column]:
@@ -209,18 +248,17 @@ def _list_numbers(numbers: np.ndarray) -> str:
     return ", ".join(f"{number:g}" for number in numbers)
 
 
-def _compute_mistakes(a: np.ndarray, b: np.ndarray, block: tuple[int, int, int]) -> Iterator[tuple[str, np.ndarray]]:
+def _compute_mistakes(a: np.ndarray, b: np.ndarray, block: Candidate) -> Iterator[tuple[str, np.ndarray]]:
     """Yield what C is by a known mistake, in words that follow "as if", and that C; several may be equal."""
-    (rows, vectors, width), k = block, b.shape[0]
+    (rows, vectors, width, packed), k = block, b.shape[0]
     columns = vectors * width
-    unpacked_a = pack(a.T, rows).reshape(a.shape)
-    unpacked_b = np.hstack([pack(b, columns).reshape(-1, k, columns)[j] for j in range(b.shape[1] // columns)])
-    in_rows = np.ascontiguousarray(pack(b, columns).reshape(b.shape))
+    a_in_rows, b_in_rows = pack(a.T, rows).reshape(a.shape), pack(b, columns).reshape(b.shape)
     first_row, first_vector = np.repeat(a[::rows], rows, axis=0), b.reshape(k, -1, vectors, width)
     first_vector = np.repeat(first_vector[:, :, :1], vectors, axis=2).reshape(b.shape)
-    assert np.array_equal(unpacked_b, b)
-    yield "A's panels held whole rows of A", unpacked_a @ b
-    yield "B's panels were B itself, row by row", a @ in_rows
+    if packed:
+        yield "A were not packed: read it with `A(y, i)`", a_in_rows @ b
+        yield "B were not packed: read it with `B(i, x)`", a @ b_in_rows
+        yield "A and B were not packed: read them with `A(y, i)` and `B(i, x)`", a_in_rows @ b_in_rows
     yield "all rows of a block used the number of A's first row", first_row @ b
     yield "all vectors of a block used the first vector of B", a @ first_vector
     yield "the last i were left out", a[:, :-1] @ b[:-1]
@@ -260,8 +298,7 @@ def check_tune(learner: Callable[..., object]) -> Iterator[str]:
     cases = ((4, ()), (1, ()), (6, (0, 3)), (6, (5,)), (40, (7, 8)))  # how many candidates; which cannot be built
     for count, broken in cases:
         _judge_tuner(learner, Search(rng, count, broken))
-    _judge_other_errors(learner, Search(rng, 3, ()))
-    tried = f"{len(cases)} searches among candidates some of which cannot be built, and two that an error must stop"
+    tried = f"{len(cases)} searches among candidates some of which cannot be built"
     yield checks.keep_right("tune", learner, tried)
 
 
@@ -363,45 +400,3 @@ def _judge_measurements(search: Search) -> None:
             )
     if search.noted[-1][0] != search.winner or len(search.noted) != len(search.usable) + 1:
         raise NotYet(f"{search.who} did not measure the winner again after the search.")
-
-
-def _judge_other_errors(learner: Callable[..., object], search: Search) -> None:
-    """Refuse a tuner that goes on after an error which is not about a candidate."""
-
-    def build(candidate: str) -> str:
-        if candidate == search.names[1]:
-            raise ZeroDivisionError("a bug in build")
-        return search.build(candidate)
-
-    def measure(launch: str) -> float:
-        if launch.endswith(search.names[1]):
-            raise WorkshopError("The device is gone.")
-        return search.measure(launch)
-
-    names = list(search.names)
-    _expect_stop(lambda: learner(names, build, search.measure), ZeroDivisionError, "build has a bug and")
-    _expect_stop(lambda: learner(names, search.build, measure), WorkshopError, "the device is gone: measure")
-
-
-def _expect_stop(search: Callable[[], object], expected: type[Exception], cause: str) -> None:
-    """Refuse a search that does not stop with an error.
-
-    Args:
-        search: runs it.
-        expected: the error that must stop it.
-        cause: what raises the error, in words.
-    """
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            search()
-    except expected:
-        return
-    except Exception as error:
-        raise NotYet(
-            f"{cause} raises {expected.__name__}; tune made {type(error).__name__} of it. Catch WorkshopError alone, "
-            "and only around build."
-        ) from None
-    raise NotYet(
-        f"{cause} raises {expected.__name__}, and tune went on. Skip only a candidate whose build raises "
-        "WorkshopError: other errors must stop the search, or nobody sees them."
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from helpers.errors import WorkshopError, wrap
 from helpers.judge import checks
 from helpers.measure import published, records, timing
 from helpers.measure.plots import BLUE, GREY, draw_speeds, figure, show
-from helpers.measure.tables import Table, format_number
+from helpers.measure.tables import MISSING, Table, format_number
 
 if TYPE_CHECKING:
     from helpers.lessons.lesson_02 import Launch, MatmulBenchmark
@@ -198,10 +197,6 @@ def count_threads(bench: MatmulBenchmark) -> int:
     return min(cores, bench.queue.device.max_compute_units) if opencl.kind(bench.queue.device) == "cpu" else cores
 
 
-def _name_owner(bench: MatmulBenchmark) -> str:
-    return "OpenCL" if opencl.kind(bench.queue.device) == "cpu" else "the processor"
-
-
 def find_opponents(bench: MatmulBenchmark) -> dict[str, Callable[[], object]]:
     """Return a product for each library that is here: NumPy, CLBlast, on an NVIDIA GPU cuBLAS."""
     from threadpoolctl import ThreadpoolController
@@ -291,46 +286,56 @@ def describe_race(bench: MatmulBenchmark, label: str, peak: float) -> Table:
         label: what the product was called there.
         peak: of the device, in GFLOP/s, by the fastest run; NaN if it was refused.
     """
-    twin, names = f"{label}, once more", [name for name in bench.runs if name in ("NumPy", "CLBlast", "cuBLAS")]
+    names = [name for name in bench.runs if name in ("NumPy", "CLBlast", "cuBLAS")]
+    twin, table = f"{label}, once more", add_recorded(bench.tabulate("", [label, *names]), label, peak)
     best = max(names, key=bench.gflops)
     speed = 2e-9 * bench.size**3 / min(bench.runs[label].seconds)
-    print(f"Threads of NumPy: {count_threads(bench)}, one for each core that {_name_owner(bench)} has.")
     excess = published.describe_excess(bench.device, speed, "GFLOP/s")
     if excess:
         print(wrap(f"refused: {format_number(speed)} GFLOP/s. {excess}"))
     else:
         if speed > peak:
-            print(wrap(describe_low_peak(speed, peak)))
+            faster = (
+                f"({format_number(speed)} GFLOP/s) was faster than the measured peak ({format_number(peak)} GFLOP/s)"
+            )
+            text = f"Measure again: the product's fastest run {faster}. That peak is too low: likely, another program "
+            print(wrap(f"{text}slowed it down."))
         if speed > peak or bench.describe_load():
             peak = math.nan
         print(describe_gaps(bench, (label, twin), (best, label)))
         share = 100 * compute_gain(bench, (label, twin), (best, label))
         note_shares(bench, label, best, 100 * speed / peak, share)
-    print(describe_recorded())
-    return bench.tabulate("", [label, twin, *names])
+    return table
 
 
 LARGE = "4,096 x 4,096"  # the largest matrices of the recording script
 
 
-def describe_recorded() -> str:
-    """Return how fast programs/02b-gpu.cl and the libraries were on the GPU whose record holds both; "" without one.
+def add_recorded(table: Table, label: str, peak: float) -> Table:
+    """Return the table of a race with a row for the peak, and beside it the GPU whose record holds both libraries.
 
-    The kernel's speed is that of its second measurement, in turn with the libraries.
+    The GPU's product is programs/02b-gpu.cl, with the speed of its second measurement, in turn with the libraries.
+
+    Args:
+        table: of the race.
+        label: what the product was called there.
+        peak: of the device here, in GFLOP/s; NaN if it was refused.
     """
-    for record in records.read_all():
-        notes = {label: note for (lesson, label), note in record.notes.items() if lesson == "02b"}
-        share = notes.get(f"the fastest shape beside cuBLAS, {LARGE}")
-        libraries = [notes[label].value for name in ("cuBLAS", "CLBlast") if (label := f"{name}, {LARGE}") in notes]
-        if share is None or len(libraries) < 2:
-            continue
-        cublas, clblast = (value / 1e3 for value in libraries)  # TFLOP/s
-        day = datetime.date.fromisoformat(share.date)
-        return wrap(
-            f"Recorded on {record.machine.device}, {day.day} {day:%B %Y}, {LARGE}, in turn: 02b-gpu.cl "
-            f"{share.value * cublas:.1f} TFLOP/s, cuBLAS {cublas:.1f} TFLOP/s, CLBlast {clblast:.1f} TFLOP/s."
-        )
-    return ""
+    beside, cublas, clblast = (f"{name}, {LARGE}" for name in ("the fastest shape beside cuBLAS", "cuBLAS", "CLBlast"))
+    column = records.find_column("02b", (beside, cublas, clblast, "peak"))
+    share, best, peak_there = (column.get(name) for name in (beside, cublas, "peak"))
+    speeds = {label: share * best, "CLBlast": column.get(clblast), "cuBLAS": best, "measured peak": peak_there}
+    cells = {name: f"{speed / 1e3:.1f} TFLOP/s" for name, speed in speeds.items() if not math.isnan(speed)}
+    rows = {row[0]: row for row in table.rows} | {
+        "measured peak": ("measured peak", "refused" if math.isnan(peak) else f"{format_number(peak)} GFLOP/s", "")
+    }
+    names = [*(row[0] for row in table.rows), *speeds]
+    rows = [(*rows.get(name, (name, "not here", "")), cells.get(name, MISSING)) for name in dict.fromkeys(names)]
+    below = [*table.below, *column.below]
+    if label in cells:
+        shares = f"{100 * share:.0f} % of cuBLAS, {100 * share * best / peak_there:.0f} % of the measured peak"
+        below.append(f"{label}, recorded: 02b-gpu.cl, {shares}.")
+    return Table(rows, (*table.headers, "recorded"), below)
 
 
 def compute_gain(bench: MatmulBenchmark, twins: tuple[str, str], pair: tuple[str, str]) -> float:
@@ -359,19 +364,8 @@ def describe_gaps(bench: MatmulBenchmark, twins: tuple[str, str], *pairs: tuple[
 
 
 def compare_prediction(prediction: object, measured: float, unit: str) -> None:
-    """Print a prediction beside what was measured, or that there is nothing to compare it with, for NaN."""
-    if math.isnan(measured):
-        print("Nothing can be claimed from these runs, so there is no number to compare your prediction with.")
-    else:
-        checks.compare_prediction(prediction, measured, unit)
-
-
-def describe_low_peak(speed: float, peak: float) -> str:
-    """Return in words that a product was faster than the measured peak, both in GFLOP/s, and what to do."""
-    return (
-        f"Measure again: the product's fastest run ({format_number(speed)} GFLOP/s) was faster than the measured peak "
-        f"({format_number(peak)} GFLOP/s). That peak is too low: likely, another program slowed it down."
-    )
+    """Print a prediction beside what was measured; NaN stands for no claim."""
+    checks.compare_prediction(prediction, "no claim" if math.isnan(measured) else measured, unit)
 
 
 def note_shares(bench: MatmulBenchmark, label: str, best: str, peak_share: float, share: float) -> None:
