@@ -28,6 +28,13 @@ posix = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the loader of the Linux wheel")
 
 
+def test_jax_sums_a_product_by_equal_numbers_right():
+    # JAX 0.10.2 returns garbage here, without a message: https://github.com/jax-ml/jax/issues/39103
+    program = "import jax, jax.numpy as jnp; m = jnp.ones((256, 256)); print(jax.jit(lambda x: (x @ m).mean())(m))"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert float(ran.stdout) == 256
+
+
 @pytest.fixture(scope="module")
 def answers():
     """Each framework is asked once, which changes nothing in this process."""
