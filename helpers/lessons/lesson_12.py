@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 AT_ONCE = 3  # processes: each waits for its start and its compiler most of the time
 ENDLESS = 3.0  # seconds from its start; a driver that never says that a kernel runs gets four times as long
 PROGRAMS = ROOT / "helpers" / "lessons" / "programs" / "12.toml"
-CANARY = -77  # behind the end of a broken program's results
+CANARY = -77  # behind the end of a program's results
 STRETCH = ROOT / "helpers" / "lessons" / "programs" / "12-stretch.cl"  # what exercise 4 gives to the learner
 NOT_RUN = "not run here: it may crash or hang a GPU"
 
