@@ -163,7 +163,7 @@ def test_playing_a_width_gives_the_sum_that_its_adapter_gave(width, total):
 def test_a_learners_kernel_stands_beside_those_of_the_lesson(device, capsys):
     source = lesson.write_sums(left_out=(8, 4, 2, 1))
     lesson.check_narrow(source)
-    assert capsys.readouterr().out.startswith("right (with width 4, the sum is 48")
+    assert capsys.readouterr().out.startswith("right (with width 4, the computed sum is 48")
     *_, (label, _, _, race, _) = lesson.leave_out_barriers(device, None, groups=10).rows
     assert (label, race) == (lesson.YOURS, "0 and 4 both touch near[4]")
     checks._right.pop("narrow")

@@ -168,9 +168,8 @@ def judge_narrow(source: str) -> str:
         if len(kept) == len(STEPS) - 1:
             raise checks.NotDone("each round has its barrier, so every width gives 64.")
         _judge_widths(kept)
-    sums = webgpu.run(device, source, _make_ones(1_000), output=1, workgroups=1_000)
-    right = int((sums == GROUP).sum())
-    return f"with width 4, the sum is {play(4, kept)}; on your adapter, {right:,} of 1,000 sums are {GROUP}"
+    right = int((webgpu.run(device, source, _make_ones(1_000), output=1, workgroups=1_000) == GROUP).sum())
+    return f"with width 4, the computed sum is {play(4, kept)}; here, {right:,} of 1,000 sums are {GROUP}"
 
 
 def _judge_widths(kept: Sequence[int]) -> None:
