@@ -207,10 +207,7 @@ def test_what_crashes_or_never_ends_leaves_the_notebook_alone():
     assert run(endless, 1, 1, [np.zeros(1, np.int32)]) == "the kernel still runs, 3 s after its start"
     right = "__kernel void right(__global int *x) { x[0] = 7; }"
     assert run(right, 1, 1, [np.zeros(1, np.int32)]) == "no error: [7]"
-    assert lesson_12.read_programs()["A"].name_symptom(run(STRAY, 1, 1, [np.zeros(4, np.float32)])) in (
-        "crash",
-        "wrong",
-    )
+    assert run(STRAY, 1, 1, [np.zeros(4, np.float32)]).startswith(("no error", "the process was ended"))
 
 
 def test_branches_are_compared_with_who_takes_them():
@@ -228,40 +225,27 @@ def test_branches_are_compared_with_who_takes_them():
     ]
 
 
-def test_each_broken_program_is_called_what_it_showed():
+def test_each_program_stands_beside_what_it_showed(capsys):
     programs = lesson_12.read_programs()
-    outcomes = {
-        "A": "no error: [98 97 97 96]",
-        "B": "no error: [ 3. -77.]",
-        "C": "the kernel still runs, 3 s after its start",
-        "D": "the process was ended by SIGSEGV",
-        "E": lesson_12.NOT_RUN,
-        "F": "no error: [3. 3. 3. ... 3. 3. 3.]",
-    }
     letters = {program.source: letter for letter, program in programs.items()}
-    table = lesson_12.run_programs(lambda source, *_: outcomes[letters[source]])
-    assert [row[:2] for row in table.rows] == [
-        ("A", "wrong"),
-        ("B", "dead canary"),
-        ("C", "no end"),
-        ("D", "crash"),
-        ("E", "not run"),
-        ("F", "right, by luck"),
-    ]
-    assert not table.below  # nothing is counted where a program did not run
+    lesson_12.show_programs(lambda source, *_: f"no error: [{letters[source]}]")
+    blocks = output(capsys).split("\n\n")
+    assert len(blocks) == len(programs)
+    for letter, block in zip(programs, blocks, strict=True):
+        assert block.startswith(f"{letter}: ") and block.endswith(f"actual:   [{letter}]")
 
 
-def test_a_right_running_sum_is_recognized():
-    right = f"no error: {np.cumsum(np.ones(64, np.int32))}"
-    assert lesson_12.read_programs()["D"].name_symptom(right) == "right, by luck"
-
-
-def test_each_broken_program_has_its_own_cause():
-    programs = lesson_12.read_programs().values()
-    assert len({program.cause for program in programs}) == 6
-    for program in programs:
-        assert program.cause in lesson_12.CAUSES
+def test_the_causes_of_the_programs_cannot_be_found_by_elimination():
+    causes = [program.cause for program in lesson_12.read_programs().values()]
+    assert set(causes) == set(lesson_12.CAUSES) and len(causes) > len(set(causes))
+    for program in lesson_12.read_programs().values():
         assert repr(program).endswith(f"expected={program.expected!r})")  # a learner who displays it sees no cause
+
+
+def test_the_program_without_a_fault_is_right():
+    program = lesson_12.read_programs()["C"]
+    result = lesson_12.launch(program.source, program.items, program.group, program.arguments)
+    assert str(result).split() == program.expected.split()
 
 
 # ------------------------------------------------------------------------------------------------ a race, drawn
@@ -281,9 +265,9 @@ def test_an_impossible_order_is_refused(order):
 
 @pytest.mark.parametrize(
     ("letter", "fact"),
-    [("A", "both write bins[0]"), ("B", "work-item 10 touches out[10], which does not exist"), ("F", "no race seen")],
+    [("A", "both write bins[0]"), ("B", "work-item 10 touches out[10], which does not exist"), ("C", "no race seen")],
 )
-def test_the_trace_of_a_broken_program_names_its_fault_soon(capsys, letter, fact):
+def test_the_trace_of_a_program_names_its_fault_soon(capsys, letter, fact):
     lesson_12.print_trace(letter)
     assert fact in output(capsys)
 

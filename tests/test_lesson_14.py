@@ -15,6 +15,12 @@ CASE = wgsl_recorder.Case(
 )
 
 
+def judge_sums(source):
+    """Judge sums of workgroups, as an exercise with workgroup memory would be judged."""
+    wanted = {0: "read-only-storage", 1: "storage", 2: "uniform"}
+    return wgsl_checks.judge_kernel(source, wanted, [CASE])
+
+
 @pytest.fixture(scope="module")
 def device():
     found = webgpu.pick_adapter()
@@ -53,9 +59,9 @@ def test_a_barrier_that_some_do_not_reach_is_told_and_never_run(device, body):
 @pytest.mark.parametrize("body", ["if (me < 64u) {", "let all = &near; let mine = me / 3u; if (mine < 1u) {"])
 def test_a_barrier_under_a_condition_of_the_invocation_is_refused_whoever_reaches_it(device, body):
     with pytest.raises(checks.NotYet, match=r"a barrier stands inside of `if \(\w+ < \d+u\)`"):
-        lesson.judge_sums(f"{HEAD}{body} workgroupBarrier(); }} }}")
+        judge_sums(f"{HEAD}{body} workgroupBarrier(); }} }}")
     for uniform in REACHED.values():
-        wgsl_checks._expect_uniform_barriers(HEAD + uniform + "\n}")
+        wgsl_checks.expect_uniform_barriers(HEAD + uniform + "\n}")
 
 
 # ---- loops
@@ -78,14 +84,14 @@ def test_a_loop_without_end_is_left(device, body):
 
 def test_without_an_adapter_nothing_is_judged(monkeypatch, capsys):
     monkeypatch.setenv(webgpu.CHOICE, "no such adapter")
-    every = (lesson.check_products, lesson.check_saxpy, lesson.check_sums, web.check_dense, web.check_largest)
+    every = (lesson.check_products, lesson.check_saxpy, lesson.check_narrow, web.check_dense, web.check_largest)
     for check in every:
         check("anything")
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(every) and all(line.startswith("not judged: no WebGPU adapter here") for line in lines)
     monkeypatch.setenv(checks.GRADE, "1")
     with pytest.raises(checks.CheckFailed, match="not judged"):
-        lesson.check_sums("anything")
+        lesson.check_narrow("anything")
 
 
 @pytest.mark.parametrize(
@@ -102,29 +108,6 @@ HALVING_LOOP = "for (var step = 32u; step > 0u; step /= 2u) {{ {} workgroupBarri
 END = "if (me == 0u) { partial[group.x] = near[0]; } }"
 
 
-FORGETFUL = "if (id.x < n) { near[me] = x[id.x]; } workgroupBarrier(); "
-ADD = "near[me] += near[me + step];"
-
-
-@pytest.mark.parametrize(
-    ("copy", "fact"), [(FORGETFUL, "WGSL promises zeros"), ("workgroupBarrier(); ", "that it never wrote")]
-)
-def test_a_kernel_that_takes_what_it_never_wrote_is_refused_for_that_reason(device, copy, fact):
-    with pytest.raises(checks.NotYet, match=fact):
-        lesson.judge_sums(HEAD + copy + HALVING_LOOP.format(f"if (me < step) {{ {ADD} }}") + END)
-
-
-@pytest.mark.parametrize(
-    "add",
-    [
-        f"if (me < step && id.x + step < n) {{ {ADD} }}",
-        "if (me < step) { near[me] += select(0.0, near[me + step], id.x + step < n); }",
-    ],
-)
-def test_a_kernel_that_does_not_need_zeros_is_right_without_them(device, add):
-    assert "races looked for" in lesson.judge_sums(HEAD + FORGETFUL + HALVING_LOOP.format(add) + END)
-
-
 @pytest.mark.parametrize(
     ("before", "add", "fact"),
     [
@@ -133,7 +116,7 @@ def test_a_kernel_that_does_not_need_zeros_is_right_without_them(device, add):
     ],
 )
 def test_a_right_sum_says_whether_races_were_looked_for(device, before, add, fact):
-    assert fact in lesson.judge_sums(HEAD + COPY + before + HALVING_LOOP.format(add) + END)
+    assert fact in judge_sums(HEAD + COPY + before + HALVING_LOOP.format(add) + END)
 
 
 def test_a_kernel_that_is_no_longer_right_computes_nowhere(device, monkeypatch, capsys):
@@ -150,7 +133,7 @@ def test_what_the_recorder_does_not_follow_is_said():
 def test_a_result_that_is_right_everywhere_but_written_too_far_is_refused(device):
     source = HEAD + "partial[id.x] = select(partial[id.x], 1.0, id.x < 3u); }"  # it writes back what was there
     with pytest.raises(checks.NotYet, match="writes element 3 of the output, and only 0 to 2"):
-        wgsl_checks._expect_good_record(device, source, CASE._replace(expected=np.ones(3, np.float32)), None)
+        wgsl_checks._expect_good_record(device, source, CASE._replace(expected=np.ones(3, np.float32)))
 
 
 def test_the_record_shows_races_that_right_sums_hide(device, capsys):
@@ -170,6 +153,20 @@ def test_a_recorded_gpu_stands_beside_the_own_sums(device, monkeypatch, tmp_path
     records.write(tmp_path / "card.json", machine, notes)
     column = records.find_column("14", lesson.LEFT_OUT, tmp_path)
     assert column.cells[0] == "10 of 10 right" and "a card" in column.below[0]
+
+
+@pytest.mark.parametrize(("width", "total"), [(4, 20), (8, 32), (32, 64)])  # SwiftShader, llvmpipe, an H100
+def test_playing_a_width_gives_the_sum_that_its_adapter_gave(width, total):
+    assert lesson.play(width, []) == total
+
+
+def test_a_learners_kernel_stands_beside_those_of_the_lesson(device, capsys):
+    source = lesson.write_sums(left_out=(8, 4, 2, 1))
+    lesson.check_narrow(source)
+    assert capsys.readouterr().out.startswith("right (with width 4, the computed sum is 48")
+    *_, (label, _, _, race, _) = lesson.leave_out_barriers(device, None, groups=10).rows
+    assert (label, race) == (lesson.YOURS, "0 and 4 both touch near[4]")
+    checks._right.pop("narrow")
 
 
 def test_memory_filled_by_zeros_gives_the_sums_that_wgsl_promises(device):
@@ -197,4 +194,4 @@ def test_memory_filled_by_zeros_gives_the_sums_that_wgsl_promises(device):
 )
 def test_a_frequent_mistake_gets_a_line_of_help(device, body, helps):
     with pytest.raises(checks.NotYet, match=rf"the kernel does not compile[\s\S]*\n.*{helps}"):
-        lesson.judge_sums(HEAD + body + "\n}")
+        judge_sums(HEAD + body + "\n}")

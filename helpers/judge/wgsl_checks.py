@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,13 +18,11 @@ from helpers.devices import webgpu
 from helpers.devices.kernel_text import KernelError, closing_bracket, without_comments
 from helpers.judge.checks import NotDone, NotJudged, NotYet
 from helpers.judge.kernel_checks import FILLS, find_unwritten
-from helpers.judge.trace import Trace
 from helpers.judge.wgsl_recorder import (
     BEYOND,
     GROUP,
     Case,
     NotFollowed,
-    fill_workgroup_memory,
     launch_kernel,
     record,
 )
@@ -33,15 +31,6 @@ if TYPE_CHECKING:
     import wgpu
 
 MAX_RECORDED_GROUPS = 3  # workgroups of the largest launch that is recorded
-LEFT_THERE = 12345  # what an unwritten element of workgroup memory may hold; no exercise expects it in a result
-UNWRITTEN = "the kernel uses elements of workgroup memory that it never wrote: its results change with what lies there."
-PROMISED_ZEROS = (
-    f"{UNWRITTEN} With zeros there they are right, and WGSL promises zeros. The package wgpu leaves other numbers "
-    "there, as the end of lesson 14 shows. Write the zeros yourself."
-)
-RACE_IN_A_ROUND = (
-    "A barrier is missing after the copy or after a round, or invocations other than those with `me < step` add."
-)
 
 
 def pad(values: np.ndarray) -> np.ndarray:
@@ -49,19 +38,13 @@ def pad(values: np.ndarray) -> np.ndarray:
     return np.concatenate([values.ravel(), np.full(BEYOND, np.nan, np.float32)])
 
 
-def judge_kernel(
-    source: str,
-    wanted: Mapping[int, str],
-    cases: Sequence[Case],
-    look: Callable[[Trace, Case], None] | None = None,
-) -> str:
+def judge_kernel(source: str, wanted: Mapping[int, str], cases: Sequence[Case]) -> str:
     """Judge a kernel on cases that change with every call: first the record of the small ones, then what all compute.
 
     Args:
         source: the learner's WGSL.
         wanted: how each binding is declared.
         cases: the launches.
-        look: looks further at the record of a case; it raises NotYet.
 
     Returns:
         What was tried, for the verdict.
@@ -77,11 +60,10 @@ def judge_kernel(
     kernel = compile_kernel(webgpu.request_device(adapter), source, wanted)
     coverage = "races looked for in the small ones"
     try:
-        _expect_uniform_barriers(source)
-        filled = _compile_filled(kernel)
+        expect_uniform_barriers(source)
         for case in cases:
             if case.groups <= MAX_RECORDED_GROUPS:
-                _expect_good_record(kernel.device, source, case, look, filled)
+                _expect_good_record(kernel.device, source, case)
     except NotFollowed as why:
         coverage = f"races were not looked for: {why}"
     for case in cases:
@@ -90,7 +72,7 @@ def judge_kernel(
     return f"{len(cases)} {launches} of up to {most:,} results, {coverage}, on {webgpu.name(adapter)}"
 
 
-def _expect_uniform_barriers(source: str) -> None:
+def expect_uniform_barriers(source: str) -> None:
     """Refuse a barrier in a block whose condition depends on the invocation: WGSL forbids it, wgpu allows it."""
     plain = without_comments(source)
     own = set(re.findall(r"@builtin\(\s*(?:global_invocation_id|local_invocation_\w+)\s*\)\s*(\w+)", plain))
@@ -164,34 +146,16 @@ def _describe_beyond(case: Case, who: str, index: int) -> str:
 # ---------------------------------------------------------------------------------------------- the record
 
 
-def _expect_good_record(
-    device: wgpu.GPUDevice,
-    source: str,
-    case: Case,
-    look: Callable[[Trace, Case], None] | None,
-    filled: Sequence[webgpu.Kernel] = (),
-) -> None:
-    """Refuse endless loops, barriers that not all reach, races, writes outside, and promised zeros.
-
-    Args:
-        device: runs the kernel.
-        source: the learner's WGSL.
-        case: a small launch.
-        look: looks further at the record, and may refuse more.
-        filled: the same kernel with its workgroup memory filled by zeros, and by LEFT_THERE; empty if it has none.
-    """
+def _expect_good_record(device: wgpu.GPUDevice, source: str, case: Case) -> None:
+    """Refuse endless loops, barriers that not all reach, races, and writes outside, in a small launch."""
     record(device, source, case, dry=True)
     traced, runs = record(device, source, case, dry=False)
     written = [touch for touch in traced.touches if touch.writes and touch.array in traced.lengths]
     if not written and case.expected.size > 2:
         raise NotDone(f"the kernel writes no result ({case.words}).")
     for race in traced.races():
-        is_global = any(f" {output}[" in race for output in traced.lengths)
-        helps = "" if is_global else f" {RACE_IN_A_ROUND}"
         race = race.replace("work-items", "invocations").replace("local memory", "workgroup memory")
-        raise NotYet(
-            f"{case.launch}: {race}. That is a race: whoever comes first decides, and a right result is luck.{helps}"
-        )
+        raise NotYet(f"{case.launch}: {race}. That is a race: whoever comes first decides, and a right result is luck.")
     for touch in written:
         if touch.index >= case.expected.size:
             raise NotYet(_describe_beyond(case, f"invocation {touch.item}", touch.index))
@@ -200,50 +164,11 @@ def _expect_good_record(
             raise NotYet(
                 f"{case.launch}: invocation {touch.item} writes {touch.array}[{touch.index}], which does not exist."
             )
-    _expect_results_without_promises(filled, case)
     _expect_results(case, runs)
     elements = {(touch.item, touch.index) for touch in written}
     item, most = collections.Counter(item for item, _ in elements).most_common(1)[0] if elements else (0, 0)
     if case.expected.size >= GROUP and most > case.expected.size / 2:
         raise NotYet(f"{case.launch}: the results are right, but invocation {item} writes {most} of them alone.")
-    if look:
-        look(traced, case)
-
-
-def _compile_filled(kernel: webgpu.Kernel) -> list[webgpu.Kernel]:
-    """Compile the kernel with its workgroup memory filled by zeros, and by LEFT_THERE; nothing if it has none.
-
-    Raises:
-        NotFollowed: the kernel could not be rewritten.
-    """
-    sources = [fill_workgroup_memory(kernel.source, value) for value in (0, LEFT_THERE)]
-    try:
-        return [webgpu.Kernel(kernel.device, source) for source in sources if source]
-    except KernelError as error:
-        raise NotFollowed("it could not be rewritten") from error
-
-
-def _expect_results_without_promises(filled: Sequence[webgpu.Kernel], case: Case) -> None:
-    """Refuse wrong results that change with what workgroup memory holds before a launch.
-
-    Args:
-        filled: the kernel with its workgroup memory filled by zeros, and by LEFT_THERE; empty if it has none.
-        case: the launch.
-    """
-    if not filled:
-        return
-    with_zeros, with_others = ([launch_kernel(kernel, case, fill)[case.output] for fill in FILLS] for kernel in filled)
-    if not np.array_equal(with_zeros, with_others) and not _is_right(case, with_others):
-        raise NotYet(f"{case.launch}: {PROMISED_ZEROS if _is_right(case, with_zeros) else UNWRITTEN}")
-
-
-def _is_right(case: Case, runs: Sequence[np.ndarray]) -> bool:
-    """Return whether the outputs of a kernel, one for each fill, are what a case expects."""
-    try:
-        _expect_results(case, runs)
-    except NotYet:
-        return False
-    return True
 
 
 # ---------------------------------------------------------------------------------------------- compiler's words

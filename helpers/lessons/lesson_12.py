@@ -1,4 +1,4 @@
-"""Lesson 12, Break kernels on purpose: its broken programs, the checks of its exercises, its figures."""
+"""Lesson 12, Break kernels on purpose: its programs, the checks of its exercises, its figures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 AT_ONCE = 3  # processes: each waits for its start and its compiler most of the time
 ENDLESS = 3.0  # seconds from its start; a driver that never says that a kernel runs gets four times as long
 PROGRAMS = ROOT / "helpers" / "lessons" / "programs" / "12.toml"
-CANARY = -77  # behind the end of a broken program's results
+CANARY = -77  # behind the end of a program's results
 STRETCH = ROOT / "helpers" / "lessons" / "programs" / "12-stretch.cl"  # what exercise 4 gives to the learner
 NOT_RUN = "not run here: it may crash or hang a GPU"
 
@@ -41,7 +41,7 @@ STRETCHED = (*kernel_checks.RANGES, *BEYOND, (-10_000_000, 10_000_000))
 
 
 def launch(
-    source: str, items: int, group: int, arguments: Sequence[object], early: bool = False, seconds: float | None = None
+    source: str, items: int, group: int, arguments: Sequence[object], seconds: float | None = None
 ) -> np.ndarray:
     """Run a source's only kernel on the lesson's device: lesson 01 in one function.
 
@@ -50,7 +50,6 @@ def launch(
         items: how many work-items.
         group: how many of them are in a work-group.
         arguments: of the kernel; an array becomes a buffer that holds it.
-        early: whether the result is looked at before it can be there.
         seconds: how long the kernel may run; None waits forever.
 
     Returns:
@@ -72,12 +71,10 @@ def launch(
         passed.append(argument)
     event = kernel(queue, (items,), (group,), *passed)
     queue.flush()
-    if seconds and not early:
+    if seconds:
         _wait_for_end(event, seconds)
-    copied = cl.enqueue_copy(queue, result, buffer, is_blocking=not early)
-    snapshot = result.copy()
-    copied.wait()
-    return snapshot
+    cl.enqueue_copy(queue, result, buffer)
+    return result
 
 
 def _wait_for_end(event: cl.Event, seconds: float) -> None:
@@ -113,11 +110,10 @@ def make_isolated_launch(device: cl.Device, dare_gpu: bool = False) -> Callable[
     variables, where = _choose_safe_device(device, dare_gpu)
     print(where)
 
-    def run(source: str, items: int, group: int, arguments: Sequence[object], early: bool = False) -> str:
+    def run(source: str, items: int, group: int, arguments: Sequence[object]) -> str:
         if variables is None:
             return NOT_RUN
-        given = {"source": source, "items": items, "group": group, "arguments": arguments, "early": early}
-        given["seconds"] = ENDLESS
+        given = {"source": source, "items": items, "group": group, "arguments": arguments, "seconds": ENDLESS}
         launched = "helpers.lessons.lesson_12:launch"
         return describe_exit(processes.run(launched, seconds=90, check=False, variables=variables, arguments=given))
 
@@ -191,12 +187,12 @@ def try_branches(run: Callable[..., str], source: str, predictions: Mapping[str,
     )
 
 
-# -------------------------------------------------------------------------------------------- the six broken programs
+# --------------------------------------------------------------------------------------------- the six programs
 
 
 @dataclass(frozen=True)
 class Program:
-    """A broken program to diagnose."""
+    """A program to diagnose."""
 
     source: str  # OpenCL C with one kernel
     items: int  # work-items
@@ -206,30 +202,13 @@ class Program:
     expected: str  # what the result should be
     cause: str = field(repr=False)  # one of CAUSES; a learner may display a program
     question: str = field(repr=False)  # that leads to the cause
-    symptom: str = field(default="wrong", repr=False)  # if it ends without an error
-    early: bool = field(default=False, repr=False)  # whether the host looks before the kernel has ended
-
-    def name_symptom(self, outcome: str) -> str:
-        """Return in a few words what the program showed, or that it was right or did not run.
-
-        Args:
-            outcome: what `describe_exit` returned for it.
-        """
-        if outcome == NOT_RUN:
-            return "not run"
-        if outcome.startswith("no error"):
-            actual, expected = (
-                text.strip("[]").split() for text in (outcome.removeprefix("no error: "), self.expected)
-            )
-            return "right, by luck" if actual == expected else self.symptom
-        return "no end" if "still runs" in outcome else "crash"
 
 
-CAUSES = ("arguments", "barrier", "early", "guard", "race", "unsigned")
+CAUSES = ("arguments", "barrier", "guard", "none", "race")
 
 
 def read_programs() -> dict[str, Program]:
-    """Return the broken programs by their letters."""
+    """Return the programs by their letters."""
     entries = tomllib.loads(PROGRAMS.read_text(encoding="utf-8"))
     programs = {}
     for letter, entry in entries.items():
@@ -247,36 +226,25 @@ def _make_argument(
     return np.tile(np.array(values, dtype), times)
 
 
-def show_programs() -> None:
-    """Print each broken program, what it is given, and what is expected of it."""
-    for letter, program in read_programs().items():
-        many = "1 work-item" if program.items == 1 else f"{program.items:,} work-items in groups of {program.group}"
-        copy = "enqueue_copy(queue, result, buffer" + (", is_blocking=False)" if program.early else ")")
-        print(f"{letter}: {many}, then {copy}\n{program.source.rstrip()}")
-        expected = textwrap.shorten(program.expected, 100, placeholder=" ...")
-        print(f"given:    {program.given}\nexpected: {expected}\n")
-
-
-def run_programs(run: Callable[..., str]) -> Table:
-    """Run each broken program in a process of its own, several at once; return what it showed.
+def show_programs(run: Callable[..., str]) -> None:
+    """Run each program in a process of its own; print it, what it is given, what is expected of it, and what came.
 
     Args:
         run: what `make_isolated_launch` returned.
     """
     every = read_programs()
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        outcomes = list(pool.map(lambda p: run(p.source, p.items, p.group, p.arguments, p.early), every.values()))
-    rows = []
+        outcomes = list(pool.map(lambda p: run(p.source, p.items, p.group, p.arguments), every.values()))
     for (letter, program), outcome in zip(every.items(), outcomes, strict=True):
-        actual = textwrap.shorten(outcome, 70, placeholder=" ...")
-        rows.append((letter, program.name_symptom(outcome), actual))
-    silent = sum(outcome.startswith("no error") for outcome in outcomes)
-    below = [] if NOT_RUN in outcomes else [f"{silent} of {len(every)} programs ended without an error."]
-    return Table(rows, ("program", "symptom", "actual"), below)
+        print(f"{letter}: {program.items:,} work-items in groups of {program.group}\n{program.source.rstrip()}")
+        print(f"given:    {program.given}")
+        for name, words in (("expected", program.expected), ("actual", outcome)):
+            print(f"{name + ':':9} {textwrap.shorten(words.removeprefix('no error: '), 100, placeholder=' ...')}")
+        print()
 
 
 def print_trace(letter: str) -> None:
-    """Print what a trace shows of a broken program: of its first two work-groups, on its arrays without the canaries.
+    """Print what a trace shows of a program: of its first two work-groups, on its arrays without the canaries.
 
     Args:
         letter: of the program, such as "D".
@@ -356,7 +324,7 @@ def check_group_sums(source: str) -> Iterator[str]:
 
 @checks.print_verdict
 def check_diagnosis(diagnosis: object) -> Iterator[str]:
-    """Exercise 3: the cause of each broken program.
+    """Exercise 3: what is wrong with each program.
 
     Args:
         diagnosis: for each letter what the learner says: one of CAUSES.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import wgpu
 
 SECONDS = 60.0  # for a whole verdict
-MAX_TAKEN = 16  # numbers of others that one invocation adds to a sum in rounds; six in the solution
+NARROW = 8  # invocations that run together where exercise 3's kernel is right
 
 
 # ---------------------------------------------------------------------------------------------- what luck hides
@@ -51,6 +51,7 @@ LEFT_OUT = {  # the steps that have no barrier after them
     "none in the last three rounds": (4, 2, 1),
     "none in all six rounds": STEPS,
 }
+YOURS = "yours, from exercise 3"
 
 
 def write_sums(copy: str = COPY, left_out: Sequence[int] = ()) -> str:
@@ -70,16 +71,18 @@ def write_sums(copy: str = COPY, left_out: Sequence[int] = ()) -> str:
 def leave_out_barriers(device: wgpu.GPUDevice, prediction: object, groups: int = 1_000) -> Table:
     """Leave out barriers of exercise 3's kernel; return how many sums were right, and the record's first race.
 
+    If the learner's kernel of exercise 3 is right, it has the last row.
+
     Args:
         device: runs the kernels.
         prediction: the first sum without any barrier in the rounds; it is printed beside that sum.
         groups: workgroups, each with 64 ones to add.
     """
-    rows, ones, first_sums = [], np.ones(groups * GROUP, np.float32), {}
-    arrays = [ones, np.zeros(groups, np.float32), np.array([ones.size], np.uint32)]
-    small = Case("n = 64", {0: ones[:64], 2: np.array([64], np.uint32)}, 1, np.full(1, 64, np.float32), 1)
-    for label, left_out in LEFT_OUT.items():
-        source = write_sums(left_out=left_out)
+    rows, arrays, first_sums = [], _make_ones(groups), {}
+    small = Case("n = 64", {0: arrays[0][:64], 2: np.array([64], np.uint32)}, 1, np.full(1, 64, np.float32), 1)
+    kernels = {label: write_sums(left_out=left_out) for label, left_out in LEFT_OUT.items()}
+    kernels |= {YOURS: own} if (own := checks.get_right("narrow", "")) else {}
+    for label, source in kernels.items():
         sums = webgpu.run(device, source, arrays, output=1, workgroups=groups)
         right, first_sums[label] = int((sums == GROUP).sum()), int(sums[0])
         records.add_note(records.Note(label, right, f"of {groups:,} right", lesson="14"))
@@ -91,6 +94,12 @@ def leave_out_barriers(device: wgpu.GPUDevice, prediction: object, groups: int =
     checks.compare_prediction(prediction, measured, "(the first sum of 64 ones)", most=GROUP)
     headers = ("barriers", "sums here", "the first sum", "race (invocations, element)")
     return records.add_column(Table(rows, headers), "14")
+
+
+def _make_ones(groups: int) -> list[np.ndarray]:
+    """Return the arrays with which exercise 3's kernel adds 64 ones in each workgroup."""
+    ones = np.ones(groups * GROUP, np.float32)
+    return [ones, np.zeros(groups, np.float32), np.array([ones.size], np.uint32)]
 
 
 def add_without_zeros(device: wgpu.GPUDevice, prediction: object) -> Table:
@@ -144,38 +153,95 @@ def judge_saxpy(source: str) -> str:
     return wgsl_checks.judge_kernel(source, wanted, [make_case(n) for n in sizes])
 
 
-def judge_sums(source: str) -> str:
-    """Judge the sums of workgroups; bindings: x, partial (one for each workgroup), uniform n: u32."""
-    rng = np.random.default_rng()
+def judge_narrow(source: str) -> str:
+    """Judge the tree whose sum is right if at least NARROW invocations run together, and wrong if half as many do."""
+    adapter = webgpu.pick_adapter()
+    if adapter is None:
+        raise checks.NotJudged(webgpu.explain_missing())
+    device = webgpu.request_device(adapter)
+    wgsl_checks.compile_kernel(device, source, {0: "read-only-storage", 1: "storage", 2: "uniform"})
+    wgsl_checks.expect_uniform_barriers(source)
+    for rounds in _follow_rounds(device, source):
+        if rounds[0] == rounds[1]:
+            raise checks.NotYet("the barrier after the copy is missing: step 32 would add what is not yet copied.")
+        kept = [step for step, before, after in zip(STEPS, rounds[1:], rounds[2:], strict=False) if before != after]
+        if len(kept) == len(STEPS) - 1:
+            raise checks.NotDone("each round has its barrier, so every width gives 64.")
+        _judge_widths(kept)
+    right = int((webgpu.run(device, source, _make_ones(1_000), output=1, workgroups=1_000) == GROUP).sum())
+    return f"with width 4, the computed sum is {play(4, kept)}; here, {right:,} of 1,000 sums are {GROUP}"
 
-    def make_case(n: int) -> Case:
-        x = rng.uniform(0.5, 1.5, n).astype(np.float32)
-        expected = np.add.reduceat(x.astype(float), range(0, n, GROUP)).astype(np.float32)
-        arrays = {0: wgsl_checks.pad(x), 2: np.array([n], np.uint32)}
-        return Case(f"n = {n}", arrays, 1, expected, expected.size)
 
-    wanted = {0: "read-only-storage", 1: "storage", 2: "uniform"}
-    sizes = (130, 64, 33, 5, 1, 65, 128, 1000, int(rng.integers(300, 3000)), 70_001)
-    return wgsl_checks.judge_kernel(source, wanted, [make_case(n) for n in sizes], _expect_shared)
+def _judge_widths(kept: Sequence[int]) -> None:
+    """Refuse barriers with which some width of at least NARROW gives a wrong sum, or half of NARROW a right one."""
+    for width in (GROUP, GROUP // 2, GROUP // 4, NARROW):
+        if (total := play(width, kept)) != GROUP:
+            raise checks.NotYet(f"with width {width}, the sum is {total}, not {GROUP}: a barrier is missing.")
+    if play(NARROW // 2, kept) == GROUP:
+        raise checks.NotYet(f"with width {NARROW // 2}, the sum is {GROUP}, too: width {NARROW} needs fewer barriers.")
 
 
-def _expect_shared(traced: Trace, case: Case) -> None:
-    """Refuse sums of which one invocation made most alone."""
-    near = [touch for touch in traced.touches if touch.array not in traced.lengths]
-    writers, taken = collections.defaultdict(set), collections.defaultdict(set)
-    for touch in near:
-        if touch.writes:
-            writers[touch.item // GROUP, touch.array, touch.index].add(touch.item)
-    for touch in near:
-        if touch.reads and writers[touch.item // GROUP, touch.array, touch.index] - {touch.item}:
-            taken[touch.item].add((touch.array, touch.index))
-    most = max(map(len, taken.values()), default=0)
-    if case.expected.size > 1 and not 0 < most <= MAX_TAKEN:
-        alone = f"one invocation takes {most} numbers of others" if most else "no invocation takes numbers of others"
+def play(width: int, barriers: Sequence[int]) -> int:
+    """Return the sum of 64 ones, if `width` invocations run together up to the next barrier; lesson 14 builds it.
+
+    Args:
+        width: how many; the first ones begin.
+        barriers: the steps that have a barrier after them.
+    """
+    near, waiting = np.ones(GROUP, int), list[int]()
+    for step in STEPS:
+        waiting.append(step)
+        if step in barriers or step == 1:
+            for first in range(0, GROUP, width):
+                for each in waiting:
+                    me = np.arange(first, first + width)
+                    me = me[me < each]
+                    near[me] += near[me + each]
+            waiting = []
+    return int(near[0])
+
+
+def _follow_rounds(device: wgpu.GPUDevice, source: str) -> list[list[int]]:
+    """Return for the first invocation of each workgroup how many barriers it met before each of its writes to `near`.
+
+    Raises:
+        NotYet: the kernel touches other elements than exercise 3's kernel, or not all reach its barriers.
+        NotJudged: the recorder does not follow it.
+    """
+    n = 130
+    arrays = {0: wgsl_checks.pad(np.ones(n, np.float32)), 2: np.array([n], np.uint32)}
+    case = Case(f"n = {n}", arrays, 1, np.array([64, 64, 2], np.float32), 3)
+    given = _list_writes(wgsl_recorder.record(device, write_sums(), case, dry=False)[0])
+    try:
+        wgsl_recorder.record(device, source, case, dry=True)
+        writes = _list_writes(wgsl_recorder.record(device, source, case, dry=False)[0])
+    except wgsl_recorder.NotFollowed as why:
+        raise checks.NotJudged(f"the check does not follow this kernel: {why}. Change its barriers alone.") from None
+    without_barriers, expected = (
+        {item: [write[:2] for write in each] for item, each in every.items()} for every in (writes, given)
+    )
+    if without_barriers != expected:
         raise checks.NotYet(
-            f"the sums are right, but {alone} from workgroup memory. Add in rounds: 32 invocations add at once, then "
-            "16, 8, 4, 2 and 1."
+            "more than the barriers differs from the kernel that you were given: an invocation reads or writes another "
+            "element, or in another order."
         )
+    firsts = range(0, GROUP * case.groups, GROUP)
+    return [[rounds for written, _, rounds in writes[first] if written[0] == "near"] for first in firsts]
+
+
+def _list_writes(traced: Trace) -> dict[int, list[tuple]]:
+    """Return each invocation's writes: the element, what is read for it, and the barriers that were met before.
+
+    What is read is an array, an index, and how many more barriers were met before reading.
+    """
+    writes = collections.defaultdict(list)
+    for touch in traced.touches:
+        element, mine = (touch.array, touch.index), writes[touch.item]
+        if touch.writes:
+            mine.append((element, {(*element, 0)} if touch.reads else set(), touch.rounds))
+        elif mine:
+            mine[-1][1].add((*element, touch.rounds - mine[-1][2]))
+    return writes
 
 
 @checks.print_verdict
@@ -191,9 +257,9 @@ def check_saxpy(source: str) -> Iterator[str]:
 
 
 @checks.print_verdict
-def check_sums(source: str) -> Iterator[str]:
-    """Lesson 14, exercise 3: the sum of each workgroup, in rounds."""
-    yield run_judge(judge_sums, source)
+def check_narrow(source: str) -> Iterator[str]:
+    """Lesson 14, exercise 3: the sum of each workgroup, right on one adapter and wrong on another."""
+    yield checks.keep_right("narrow", source, run_judge(judge_narrow, source))
 
 
 def run_judge(judge: checks.Judge, source: object) -> str:
