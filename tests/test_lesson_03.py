@@ -37,11 +37,11 @@ def test_every_turn_of_every_loop_is_a_point(source, shape, asked):
         (
             lesson_03.check_gram,
             "function (A[M, N]) -> (G) { G[i, j: M, M] = +(A[i, k] * A[j, k]); }",
-            "as if each row met",
+            "if each row meets",
         ),
-        (lesson_03.check_sums, BY_ROWS.replace("b - c - 1 < B", "b - c < B"), "as if row b counted"),
-        (lesson_03.check_sums, BY_ROWS.replace("P + F", "P"), "as if the rows before were left out"),
-        (lesson_03.check_fused, lesson_03.ONE.replace("max(A * B + C, 0.0)", "max(A * B, 0.0) + C"), "as if max were"),
+        (lesson_03.check_sums, BY_ROWS.replace("b - c - 1 < B", "b - c < B"), "if row b counts"),
+        (lesson_03.check_sums, BY_ROWS.replace("P + F", "P"), "if the rows before are left out"),
+        (lesson_03.check_fused, lesson_03.ONE.replace("max(A * B + C, 0.0)", "max(A * B, 0.0) + C"), "if max comes"),
         (
             lesson_03.check_gram,
             "function (A[M, N]) -> (G) { G[i, j: N, N] = +(A[k, i * A[k, j]); }",

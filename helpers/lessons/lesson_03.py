@@ -48,7 +48,7 @@ def check_gram(source: str) -> Iterator[str]:
 
     if isinstance(source, str) and re.sub(r"//[^\n]*|\s", "", source).endswith(COPY):
         raise checks.NotDone("the line still copies A, as it did before you changed it.")
-    yield judge_tile(source, lambda a: a.T @ a, cases, {"each row met each row": lambda a: a @ a.T})
+    yield judge_tile(source, lambda a: a.T @ a, cases, {"each row meets each row": lambda a: a @ a.T})
 
 
 def judge_tile(
@@ -63,7 +63,7 @@ def judge_tile(
         source: the Tile function, with one output.
         reference: returns the right output for the same arrays.
         cases: given a random generator, returns tuples of float32 arrays of whole numbers, small ones first.
-        ideas: what a wrong answer may compute, by the words after "It is as if".
+        ideas: what a wrong answer may compute, by what it does wrong.
 
     Returns:
         What was tried, for the verdict.
@@ -89,8 +89,10 @@ def judge_tile(
         return checks.judge_function(yours, reference, cases)
     except checks.NotYet as problem:
         arrays = [*cases(np.random.default_rng(0))][-1]
-        found = [idea for idea, compute in ideas.items() if np.array_equal(yours(*arrays), compute(*arrays))]
-        raise checks.NotYet(f"{problem} It is as if {found[0]}." if found else str(problem)) from None
+        found = [
+            idea for idea, compute in ideas.items() if np.array_equal(np.asarray(yours(*arrays)), compute(*arrays))
+        ]
+        raise checks.NotYet(f"{problem} That is the result if {found[0]}." if found else str(problem)) from None
 
 
 def _make_matrices(rng: np.random.Generator, shapes: list[tuple[int, int]], most: int) -> list[tuple[np.ndarray]]:
@@ -111,7 +113,7 @@ def check_fused(source: str) -> Iterator[str]:
         others = (rng.integers(-9, 10, (3, size)).astype(np.float32) for size in (1, 7, 1_000, *rng.integers(2, 70, 3)))
         return [tuple(first), *map(tuple, others)]
 
-    ideas = {"max were taken before C is added": lambda a, b, c: np.maximum(a * b, 0) + c}
+    ideas = {"max comes before C is added": lambda a, b, c: np.maximum(a * b, 0) + c}
     tried = judge_tile(source, lambda a, b, c: np.maximum(a * b + c, 0), cases, ideas)
     kernels = len(tile.Function(source).stages((8,), (8,), (8,)).code.kernels)
     if re.sub(r"//[^\n]*|\s", "", source) == re.sub(r"\s", "", THREE):
@@ -134,8 +136,8 @@ def check_sums(source: str) -> Iterator[str]:
         return [(first,), *_make_matrices(rng, [(1, 6), (5, 1), (200, 3), (3, 200)], 40)]
 
     ideas = {
-        "row b counted among the rows before it": lambda values: right(values) + values.sum(1, keepdims=True),
-        "the rows before were left out": lambda values: np.cumsum(values, axis=1),
+        "row b counts among the rows before it": lambda values: right(values) + values.sum(1, keepdims=True),
+        "the rows before are left out": lambda values: np.cumsum(values, axis=1),
     }
     tried = judge_tile(source, right, cases, ideas)
     asked, given = count_points(source, (ROWS, ROWS)), count_points(CUMULATIVE, (ROWS * ROWS,))
@@ -185,7 +187,8 @@ def draw_blocks(runs: Mapping[str, Measurement], blocks: Mapping[str, tuple[int,
         n: rows and columns of the matrices.
         others: what share of the cores other programs used meanwhile, 0 to 1.
     """
-    work, speeds, colors = 2e-9 * n**3, {}, {}
+    work, colors = 2e-9 * n**3, {}
+    speeds: dict[str, tuple[float, float, float]] = {}
     for label, run in runs.items():
         low, high = sorted(work / seconds for seconds in run.quartiles)
         name = _describe_block(label, blocks)
@@ -196,7 +199,8 @@ def draw_blocks(runs: Mapping[str, Measurement], blocks: Mapping[str, tuple[int,
     lines = [compare(runs["16 x 4"], runs["4 x 16"]), compare(runs["yours"], runs["the compiler's"])]
     if others > timing.BUSY:
         column = records.find_column("03", [label for label in runs if label not in ("yours", "NumPy")])
-        speeds = {_describe_block(label, blocks): (each.value,) * 3 for label, each in column.notes.items()}
+        notes = column.notes.items()
+        speeds = {_describe_block(label, blocks): (each.value, each.value, each.value) for label, each in notes}
         title, lines = f"The same product in blocks, recorded on {column.device}", list(column.below)
     plots.show(*plots.draw_speeds(speeds, title, "speed of the product, GFLOP/s", colors=colors))
     print(*lines, sep="\n")
