@@ -286,13 +286,6 @@ def test_a_limit_has_no_name_if_the_measurements_disagree(ratios, spread, bandwi
     assert case(ratios, spread=spread).describe_limit(bandwidth, 100.0) == said
 
 
-def test_a_kernel_that_leaves_units_free_gets_no_claim_where_twice_its_work_items_take_longer():
-    crowded = dataclasses.replace(case((1.9, 1.0, 2.0)), leaves_units_free=True)
-    assert crowded.describe_limit(40.0, 100.0) == "no claim"
-    quiet = dataclasses.replace(case((1.0, 1.0, 2.0)), leaves_units_free=True)
-    assert quiet.describe_limit(40.0, 100.0) == "too few work-items"
-
-
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
@@ -355,20 +348,3 @@ def test_six_kernels_are_varied_and_drawn_below_the_roof(capsys, monkeypatch):
     assert "a device" in shown[0]
     assert all(f"{each.label}, recorded on a GPU: " in shown[0] for each in cases if "size_t" not in each.label)
     assert "NVIDIA H100" in printed(capsys)
-
-
-@pytest.mark.parametrize("parts", [1, 8])
-def test_parts_that_are_copied_and_added_are_the_sum(parts):
-    import pyopencl as cl
-
-    from helpers.devices import opencl
-    from helpers.lessons import lesson_01
-
-    kernel, x = opencl.Kernel(lesson_01.ADD, "add"), np.arange(1_024, dtype=np.float32)
-    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
-    buffers = [cl.Buffer(kernel.context, flags, hostbuf=array) for array in (np.zeros_like(x), x, np.zeros_like(x))]
-    queues = [kernel.queue, cl.CommandQueue(kernel.context)]
-    lesson_01b.copy_and_add(kernel.kernel, queues, buffers, x, parts)
-    actual = np.empty_like(x)
-    cl.enqueue_copy(kernel.queue, actual, buffers[2])
-    np.testing.assert_array_equal(actual, 2 * x)

@@ -297,31 +297,6 @@ def measure_roofs(queue: cl.CommandQueue, size: int) -> tuple[float, float]:
     return roofs
 
 
-def copy_and_add(
-    add: cl.Kernel, queues: Sequence[cl.CommandQueue], buffers: Sequence[cl.Buffer], x: np.ndarray, parts: int
-) -> None:
-    """Copy x to the device in parts and add each part as soon as it is there; wait until all is done.
-
-    Args:
-        add: the kernel of the lesson.
-        queues: take the parts in turn; with two, one part is copied while the other is added, if the device can.
-        buffers: of x, y and the sum, as long as x.
-        x: float32, its length a multiple of 64 times `parts`.
-        parts: how many.
-    """
-    import pyopencl as cl
-
-    length = len(x) // parts
-    for part in range(parts):
-        queue, first = queues[part % len(queues)], part * length
-        piece = x[first : first + length]
-        copied = cl.enqueue_copy(queue, buffers[0], piece, dst_offset=4 * first, is_blocking=False)
-        add(queue, (length,), (64,), *buffers, np.int32(len(x)), global_offset=(first,), wait_for=[copied])
-        queue.flush()
-    for queue in queues:
-        queue.finish()
-
-
 # ------------------------------------------------------------------------------------------------------ its figures
 
 

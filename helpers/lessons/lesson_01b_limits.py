@@ -13,7 +13,7 @@ import numpy as np
 from helpers.devices import opencl
 from helpers.errors import wrap
 from helpers.lessons.lesson_01b import LESSON, Curve, find_steps, name_chains, note_fastest, take_turns, write_chains
-from helpers.lessons.lesson_01b_exercises import ABOVE, CHEAP, LONGEST, REMEDIES, UNKNOWN, decide_limit
+from helpers.lessons.lesson_01b_exercises import ABOVE, LONGEST, REMEDIES, UNKNOWN, decide_limit
 from helpers.measure import records, timing
 from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, SKY, figure, show
 from helpers.measure.tables import Table, format_number
@@ -56,12 +56,6 @@ class Case:
     work: float  # 10**9 operations of one run
     runs: Mapping[str, timing.Measurement]  # of the kernel itself, and by EXPERIMENTS
     others: float = 0.0  # what share of the cores other programs used meanwhile
-    leaves_units_free: bool = False  # twice its work-items need no more units than the device has
-
-    @property
-    def is_crowded(self) -> bool:
-        """Whether twice the work-items took longer although units were free: likely, other programs used those."""
-        return self.leaves_units_free and self.compute_ratios()["items"] >= CHEAP
 
     @property
     def speed(self) -> float:
@@ -91,7 +85,7 @@ class Case:
         share = self.compute_share(bandwidth, peak)
         ratios = [tuple(self.compute_ratios(faster).values()) for faster in (0, 0.25)]
         names = {decide_limit(*each, share) for each in ratios}
-        is_odd = self.is_crowded or share > ABOVE or max(map(max, ratios)) > LONGEST
+        is_odd = share > ABOVE or max(map(max, ratios)) > LONGEST
         if self.others > timing.BUSY or is_odd or len(names) > 1:
             return NO_CLAIM
         return names.pop()
@@ -110,24 +104,18 @@ def measure_cases(queue: cl.CommandQueue, buffers: Sequence[cl.Buffer], size: in
     chains = {"1 chain, one group of 64": (64, 1), **{name_chains(count): (64 * units, count) for count in (1, 8)}}
     cases = []
 
-    def note(label: str, intensity: float, work: float, ways: Ways, *, leaves_units_free: bool = False) -> None:
+    def note(label: str, intensity: float, work: float, ways: Ways) -> None:
         with timing.Load() as load:
             runs = take_turns(ways, queue)
         note_fastest(runs[BASE], work, label)
-        cases.append(Case(label, intensity, work, runs, load.others, leaves_units_free))
+        cases.append(Case(label, intensity, work, runs, load.others))
 
     for label, (count, index) in additions.items():
         note(label, 1 / 12, 1e-9 * count, _vary_addition(queue, buffers, count, index))
     for label, (items, count) in chains.items():
         steps = find_steps(functools.partial(_prepare_chains(queue, buffers, count), items), queue)
         ways = _vary_chains(queue, buffers, items, count, steps)
-        note(
-            label,
-            2 * steps / 8,
-            2e-9 * steps * items * count,
-            ways,
-            leaves_units_free=2 * math.ceil(items / 64) <= units,
-        )
+        note(label, 2 * steps / 8, 2e-9 * steps * items * count, ways)
     return cases
 
 
