@@ -313,7 +313,7 @@ def draw_curves(curves: Sequence[Curve], device: str) -> None:
                 axes.plot(*_find_shares(curve.speeds), color=color, marker=marker, ms=5, label=name)
                 share = 100 * curve.speeds[curve.enough] / curve.best
                 axes.plot(curve.enough, share, "o", mfc="none", mec=color, ms=14, mew=2)
-            words.append(f"{curve.groups}: enough: {curve.claim}, up to {format_number(curve.best)} GFLOP/s")
+                words.append(f"{curve.groups}: enough: {curve.claim}, up to {format_number(curve.best)} GFLOP/s")
             recorded.append(_draw_recorded(axes, curve, color))
         axes.axhline(100 * ENOUGH, color=GREY, lw=1)
         label = f"work-items (large circle: first with {100 * ENOUGH:.0f} %)"
