@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -149,15 +149,13 @@ def record_limits() -> None:
 
 @with_queue
 def record_groups_and_copies(queue: cl.CommandQueue) -> None:
-    """Note an addition with and without its guard, in work-groups of several sizes, and three kinds of copies."""
+    """Note an addition with and without its guard, in work-groups of several sizes, and two kinds of copies."""
     import numpy as np
     import pyopencl as cl
 
     from helpers.devices import opencl
-    from helpers.lessons import lesson_01b
 
     device, context = queue.device, queue.context
-    second = cl.CommandQueue(context)
     count = 2**26 if opencl.kind(device) == "gpu" else 2**22
     source = """
     __kernel void add(__global const float *x, __global const float *y, __global float *z, const int n) {
@@ -189,18 +187,11 @@ def record_groups_and_copies(queue: cl.CommandQueue) -> None:
     pinned_buffer = cl.Buffer(context, cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR, x.nbytes)
     pinned, _ = cl.enqueue_map_buffer(queue, pinned_buffer, cl.map_flags.WRITE, 0, x.shape, x.dtype)
     pinned[:] = 1
-    add = cl.Kernel(program, "add")
-
-    def overlap(queues: Sequence[cl.CommandQueue], parts: int) -> None:
-        lesson_01b.copy_and_add(add, queues, buffers, pinned, parts)
-
     copies = {
         "copy there, pageable": lambda: cl.enqueue_copy(queue, buffers[0], x),
         "copy there, pinned": lambda: cl.enqueue_copy(queue, buffers[0], pinned),
         "copy back, pageable": lambda: cl.enqueue_copy(queue, x, buffers[0]),
         "copy back, pinned": lambda: cl.enqueue_copy(queue, pinned, buffers[0]),
-        "copy there, then add, pinned": lambda: overlap([queue], 1),
-        "copy there in 8 parts and add meanwhile, pinned": lambda: overlap([queue, second], 8),
     }
     for run in timing.measure_interleaved(copies, name, 9, warmup=1, on=queue).values():
         records.add_run(run, "GB/s", 4e-9 * count, amount)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +15,11 @@ import numpy as np
 from helpers.devices import opencl
 from helpers.errors import wrap
 from helpers.judge import checks
+from helpers.lessons import lesson_02
 from helpers.lessons.lesson_01b_exercises import (  # noqa: F401  (the notebook calls the checks)
     ABOVE,
     check_clock,
     check_limits,
-    check_roof,
     check_two,
     compute_chain,
     tabulate_measured,
@@ -42,7 +43,7 @@ ENOUGH_TIME = 1e-3  # seconds that a launch of `chain` shall take
 # Steps of a launch. A CPU overlaps the end of a chain with the next one: 256 steps were a third faster than 4,096.
 FEWEST_STEPS, MOST_STEPS = 2**12, 2**20
 FLAT, MOST_GROUPS = 1.1, 64  # a curve of groups ends if two doublings gain less, or with so many groups for each unit
-MOST_ITEMS = 2**21  # and with so many work-items: the fewest elements of the lesson's arrays
+MOST_ITEMS = 2**21  # and with so many work-items; the lesson's arrays are longer
 ROUNDS, SECONDS = 15, 3.0  # short launches take turns for so many rounds; after so many seconds no more begin
 MANY_ROUNDS = 100  # rounds for launches on all units: on a busy computer, few of them get all
 
@@ -59,11 +60,14 @@ def compare_clocks(launch: Callable[[], object], queue: cl.CommandQueue, repeats
         repeats: runs that count.
         moved: bytes of one run.
     """
-    run = timing.measure(launch, label="addition", device=opencl.name(queue.device), on=queue, repeats=repeats)
-    print(run, f"{moved / run.median / 1e9:,.3g} GB/s", sep="\n")
-    if clock := checks.get_right("clock", None):
-        own = float(np.median(clock(launch, queue, repeats)))
-        print(f"your clock: {timing.duration(own)}, {moved / own / 1e9:,.3g} GB/s")
+    with timing.Load() as load:
+        run = timing.measure(launch, label="addition", device=opencl.name(queue.device), on=queue, repeats=repeats)
+        print(run, f"{moved / run.median / 1e9:,.3g} GB/s", sep="\n")
+        if clock := checks.get_right("clock", None):
+            own = float(np.median(clock(launch, queue, repeats)))
+            print(f"your clock: {timing.duration(own)}, {moved / own / 1e9:,.3g} GB/s")
+    if busy := timing.describe_load(load.others):
+        print(busy)
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,7 @@ class Curve:
     runs: Mapping[int, timing.Measurement]  # by the number of work-items
     speeds: Mapping[int, float]  # of the fastest run, in GFLOP/s
     steps: Mapping[int, int]  # of each launch
+    others: float = 0.0  # what share of the cores other programs used meanwhile
     fewest: int = 1  # work-items with which each unit has a group; if fewer seem to be enough, nothing can be claimed
 
     @property
@@ -88,8 +93,8 @@ class Curve:
 
     @property
     def claim(self) -> int | str:
-        """What can be said of `enough`: the number, or "no claim" if units without a group would have to be busy."""
-        return self.enough if self.enough >= ENOUGH * self.fewest else "no claim"
+        """What can be said of `enough`: the number, or "no claim" beside other programs or if units have no group."""
+        return "no claim" if self.others > timing.BUSY or self.enough < ENOUGH * self.fewest else self.enough
 
     def name(self, items: int) -> str:
         """Return what a record calls the speed with this number of work-items."""
@@ -98,6 +103,11 @@ class Curve:
     def time_step(self, items: int) -> float:
         """Return the seconds in which all work-items make one step, in the fastest run."""
         return min(self.runs[items].seconds) / self.steps[items]
+
+    def compare_steps(self, items: int) -> float | str:
+        """Return how many times as long a step of so many work-items takes as one of 1, or "no claim"."""
+        ratio = round(self.time_step(items) / self.time_step(1), 1)
+        return "no claim" if self.others > timing.BUSY else ratio
 
 
 def find_steps(launch: Callable[[int], object], queue: cl.CommandQueue) -> int:
@@ -138,11 +148,12 @@ def measure_curve(
         queue: of the device.
         rounds: how often the launches take turns.
     """
-    steps = {items: find_steps(functools.partial(launch, items, size), queue) for items, size in sizes.items()}
-    ways = {items: functools.partial(launch, items, size, steps[items]) for items, size in sizes.items()}
-    runs = take_turns(ways, queue, rounds)
+    with timing.Load() as load:
+        steps = {items: find_steps(functools.partial(launch, items, size), queue) for items, size in sizes.items()}
+        ways = {items: functools.partial(launch, items, size, steps[items]) for items, size in sizes.items()}
+        runs = take_turns(ways, queue, rounds)
     works = {items: 2e-9 * items * steps[items] for items in runs}
-    curve = Curve(groups, runs, {n: work / min(runs[n].seconds) for n, work in works.items()}, steps)
+    curve = Curve(groups, runs, {n: work / min(runs[n].seconds) for n, work in works.items()}, steps, load.others)
     for items in runs:
         note_fastest(runs[items], works[items], curve.name(items))
     return curve
@@ -159,6 +170,9 @@ def measure_unit(launch: LaunchSteps, queue: cl.CommandQueue) -> Curve:
     most = min(1_024, queue.device.max_work_group_size)
     sizes = {2**power: 2**power for power in range(most.bit_length())}
     unit = measure_curve(ONE_GROUP, launch, sizes, queue)
+    if busy := timing.describe_load(unit.others):
+        print(busy)
+        return unit
     print(f"1 work-item: a step takes {timing.duration(unit.time_step(1))}, {format_number(unit.speeds[1])} GFLOP/s")
     for items in sorted(({16, 64, unit.enough, most} & set(unit.runs)) - {1}):
         step, ratio = unit.time_step(items), unit.time_step(items) / unit.time_step(1)
@@ -180,7 +194,9 @@ def measure_groups(launch: LaunchSteps, size: int, queue: cl.CommandQueue) -> Cu
             break
         each *= 4
     curve = dataclasses.replace(curve, fewest=units * size)
-    if curve.claim == "no claim":
+    if busy := timing.describe_load(curve.others):
+        print(busy)
+    elif curve.claim == "no claim":
         print(f"If {curve.enough:,} were enough, some of the {units} units would need no group. Likely other programs")
         print("kept those busy, or units share a core. A run on a quiet computer would tell.")
     return curve
@@ -208,6 +224,7 @@ class Chains(NamedTuple):
     run: timing.Measurement
     speed: float  # of the fastest run, in GFLOP/s
     round: float  # seconds in which each chain of each work-item makes a step, in the fastest run
+    others: float = 0.0  # what share of the cores other programs used meanwhile
 
 
 def measure_chains(queue: cl.CommandQueue, x: cl.Buffer, out: cl.Buffer, steps: int) -> dict[int, Chains]:
@@ -227,11 +244,13 @@ def measure_chains(queue: cl.CommandQueue, x: cl.Buffer, out: cl.Buffer, steps: 
             source, name = checks.find_right("two", source.replace("chains(", "two(")), "two"
         kernel = cl.Kernel(opencl.build(queue.context, source), name)
         ways[count] = lambda kernel=kernel: kernel(queue, (items,), (64,), x, out, np.int32(steps))
+    with timing.Load() as load:
+        runs = take_turns(ways, queue, MANY_ROUNDS)
     found = {}
-    for count, run in take_turns(ways, queue, MANY_ROUNDS).items():
+    for count, run in runs.items():
         work = 2e-9 * steps * items * count
         note_fastest(run, work, name_chains(count), f"{items:,} work-items")
-        found[count] = Chains(run, work / min(run.seconds), min(run.seconds) / steps)
+        found[count] = Chains(run, work / min(run.seconds), min(run.seconds) / steps, load.others)
     return found
 
 
@@ -241,64 +260,60 @@ def name_chains(count: int) -> str:
 
 
 def claim_gain(found: Mapping[int, Chains], count: int) -> float | str:
-    """Return how many times as fast so many chains are as 1; "no claim" if any gained more than overlap can give."""
+    """Return how many times as fast so many chains are as 1.
+
+    It is "no claim" beside other programs, or if any gained more than overlap can give.
+    """
     gains = {chains: each.speed / found[1].speed for chains, each in found.items()}
-    if any(gain > ABOVE * chains for chains, gain in gains.items()):
-        return "no claim"
-    return round(gains[count], 1)
+    is_possible = all(gain <= ABOVE * chains for chains, gain in gains.items())
+    return round(gains[count], 1) if is_possible and found[1].others <= timing.BUSY else "no claim"
 
 
 def tabulate_chains(found: Mapping[int, Chains]) -> Table:
     """Return what `measure_chains` found, beside what was recorded on a GPU."""
     rows = []
-    for count, (run, speed, each) in found.items():
+    for count, (run, speed, each, _) in found.items():
         gain, spread = claim_gain(found, count), timing.duration(run.spread / run.median * each)
         beside = gain if isinstance(gain, str) else f"{gain:g} times"
         rows.append((name_chains(count), timing.duration(each), spread, f"{format_number(speed)} GFLOP/s", beside))
     headers = "", "a round, fastest run", "spread", "speed", "beside 1 chain"
-    doubt = "No claim: some gained more than full overlap allows. Other programs likely ran. Run the cell again."
+    doubt = "No claim: some gained more than full overlap allows. Run the cell again."
+    doubt = timing.describe_load(found[1].others) or doubt
     below = (doubt,) if claim_gain(found, 1) == "no claim" else ()
     return records.add_column(Table(rows, headers, below), LESSON)
 
 
-def copy_and_add(
-    add: cl.Kernel, queues: Sequence[cl.CommandQueue], buffers: Sequence[cl.Buffer], x: np.ndarray, parts: int
-) -> None:
-    """Copy x to the device in parts and add each part as soon as it is there; wait until all is done.
-
-    Args:
-        add: the kernel of the lesson.
-        queues: take the parts in turn; with two, one part is copied while the other is added, if the device can.
-        buffers: of x, y and the sum, as long as x.
-        x: float32, its length a multiple of 64 times `parts`.
-        parts: how many.
-    """
-    import pyopencl as cl
-
-    length = len(x) // parts
-    for part in range(parts):
-        queue, first = queues[part % len(queues)], part * length
-        piece = x[first : first + length]
-        copied = cl.enqueue_copy(queue, buffers[0], piece, dst_offset=4 * first, is_blocking=False)
-        add(queue, (length,), (64,), *buffers, np.int32(len(x)), global_offset=(first,), wait_for=[copied])
-        queue.flush()
-    for queue in queues:
-        queue.finish()
+def measure_roofs(queue: cl.CommandQueue, size: int) -> tuple[float, float]:
+    """Return the bandwidth in GB/s of copies of `size` floats, and the peak in GFLOP/s; NaN beside other programs."""
+    with timing.Load() as load:
+        roofs = lesson_02.measure_bandwidth(queue, size), lesson_02.measure_peak(queue)
+    if busy := timing.describe_load(load.others):
+        print(busy)
+        return math.nan, math.nan
+    bandwidth, peak = roofs
+    for name, operations, moved in (("add", 1, 12), ("chain with 1,000 steps", 2_000, 8)):
+        roof = format_number(min(operations / moved * bandwidth, peak))
+        print(f"roof of {name}: min({operations:,} / {moved} * {bandwidth:.3g}, {peak:.3g}) = {roof} GFLOP/s")
+    return roofs
 
 
 # ------------------------------------------------------------------------------------------------------ its figures
 
 
 def draw_curves(curves: Sequence[Curve], device: str) -> None:
-    """Draw the speed of `chain` against the number of work-items, and what a GPU reached with such groups."""
+    """Draw the speed of `chain` against the number of work-items, and what a GPU reached with such groups.
+
+    What was measured beside other programs is not drawn.
+    """
     title, words, recorded = f"How many work-items are enough? {device}", [], []
     with figure(7.5, 4.0, title) as (drawn, axes):
         for curve, color, marker in zip(curves, (SKY, BLUE), "^o", strict=True):
-            name = f"{curve.groups}, best: {format_number(curve.best)} GFLOP/s"
-            axes.plot(*_find_shares(curve.speeds), color=color, marker=marker, ms=5, label=name)
-            share = 100 * curve.speeds[curve.enough] / curve.best
-            axes.plot(curve.enough, share, "o", mfc="none", mec=color, ms=14, mew=2)
-            words.append(f"{curve.groups}: enough: {curve.claim}, up to {format_number(curve.best)} GFLOP/s")
+            if curve.others <= timing.BUSY:
+                name = f"{curve.groups}, best: {format_number(curve.best)} GFLOP/s"
+                axes.plot(*_find_shares(curve.speeds), color=color, marker=marker, ms=5, label=name)
+                share = 100 * curve.speeds[curve.enough] / curve.best
+                axes.plot(curve.enough, share, "o", mfc="none", mec=color, ms=14, mew=2)
+                words.append(f"{curve.groups}: enough: {curve.claim}, up to {format_number(curve.best)} GFLOP/s")
             recorded.append(_draw_recorded(axes, curve, color))
         axes.axhline(100 * ENOUGH, color=GREY, lw=1)
         label = f"work-items (large circle: first with {100 * ENOUGH:.0f} %)"

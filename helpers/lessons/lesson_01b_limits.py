@@ -12,17 +12,14 @@ import numpy as np
 
 from helpers.devices import opencl
 from helpers.errors import wrap
-from helpers.judge import checks
-from helpers.lessons.lesson_01b import LESSON, find_steps, name_chains, note_fastest, take_turns, write_chains
-from helpers.lessons.lesson_01b_exercises import ABOVE, BUSY, CHEAP, REMEDIES, compute_roof, decide_limit
-from helpers.measure import records
+from helpers.lessons.lesson_01b import LESSON, Curve, find_steps, name_chains, note_fastest, take_turns, write_chains
+from helpers.lessons.lesson_01b_exercises import ABOVE, LONGEST, REMEDIES, UNKNOWN, decide_limit
+from helpers.measure import records, timing
 from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, SKY, figure, show
 from helpers.measure.tables import Table, format_number
 
 if TYPE_CHECKING:
     import pyopencl as cl
-
-    from helpers.measure import timing
 
     Ways = dict[str, Callable[[], object]]  # queue a kernel, and what is varied of it, by EXPERIMENTS
     LaunchChains = Callable[[int, int], cl.Event]  # queues a kernel of chains; takes the work-items and the steps
@@ -30,18 +27,20 @@ if TYPE_CHECKING:
 SMALL = 1_024  # elements of the small addition
 EXPERIMENTS = "items", "each", "operations"  # in the order of the arguments of `decide_limit`
 BASE = "base"
+NO_CLAIM = "no claim"
+LANES, EMPTY = 16, 8  # work-items whose step takes so many times as long as that of 1 likely leave lanes empty
 DATA_SHEET = "NVIDIA H100 SXM, published", 67_000.0, 3_350.0  # GFLOP/s in float32 and GB/s of NVIDIA's data sheet
 ADDITIONS = """
-__kernel void add(__global const FLOAT *x, __global const FLOAT *y, __global FLOAT *z) {
-    int i = get_global_id(0);
+__kernel void add(__global const float *x, __global const float *y, __global float *z) {
+    INDEX i = get_global_id(0);
     z[i] = x[i] + y[i];
 }
-__kernel void add_more(__global const FLOAT *x, __global const FLOAT *y, __global FLOAT *z) {
-    int i = get_global_id(0);
+__kernel void add_more(__global const float *x, __global const float *y, __global float *z) {
+    INDEX i = get_global_id(0);
     z[i] = (x[i] + y[i]) * x[i];
 }
-__kernel void add_two(__global const FLOAT *x, __global const FLOAT *y, __global FLOAT *z) {
-    int i = get_global_id(0), j = i + get_global_size(0);
+__kernel void add_two(__global const float *x, __global const float *y, __global float *z) {
+    INDEX i = get_global_id(0), j = i + get_global_size(0);
     z[i] = x[i] + y[i];
     z[j] = x[j] + y[j];
 }
@@ -56,12 +55,7 @@ class Case:
     intensity: float  # operations for each byte
     work: float  # 10**9 operations of one run
     runs: Mapping[str, timing.Measurement]  # of the kernel itself, and by EXPERIMENTS
-    leaves_units_free: bool = False  # twice its work-items need no more units than the device has
-
-    @property
-    def is_crowded(self) -> bool:
-        """Whether twice the work-items took longer although units were free: likely, other programs used those."""
-        return self.leaves_units_free and self.compute_ratios()["items"] >= CHEAP
+    others: float = 0.0  # what share of the cores other programs used meanwhile
 
     @property
     def speed(self) -> float:
@@ -78,27 +72,23 @@ class Case:
         return {name: float(np.quantile(self.runs[name].seconds, share)) / base for name in EXPERIMENTS}
 
     def compute_share(self, bandwidth: float, peak: float) -> float:
-        """Return the speed divided by the roof, by the learner's own `roof` where it is right."""
-        return self.speed / checks.get_right("roof", compute_roof)(self.intensity, 1.0, bandwidth, peak)
+        """Return the speed divided by the roof, which is the smaller of what memory and the lanes allow."""
+        return self.speed / min(self.intensity * bandwidth, peak)
 
     def describe_limit(self, bandwidth: float, peak: float) -> str:
-        """Return the limit, if it is the same for the fastest run and for the fastest quarter, or why there is none.
+        """Return the limit, if it is the same for the fastest run and for the fastest quarter, or "no claim".
 
         Args:
-            bandwidth: what copies reached, in GB/s.
+            bandwidth: what copies reached, in GB/s; NaN without a claim, like `peak`.
             peak: what multiply-adds reached, in GFLOP/s.
         """
         share = self.compute_share(bandwidth, peak)
-        ratios = [self.compute_ratios(faster) for faster in (0, 0.25)]
-        longest = max(max(each.values()) for each in ratios)
-        if longest > BUSY:
-            return f"no claim: twice the work took {longest:.3g} times as long"
-        if self.is_crowded:
-            return "no claim: the units are busy"
-        if share > ABOVE:
-            return "above its roof: were other programs running?"
-        names = sorted({decide_limit(*each.values(), share) for each in ratios})
-        return names[0] if len(names) == 1 else f"no claim: {' or '.join(names)}"
+        ratios = [tuple(self.compute_ratios(faster).values()) for faster in (0, 0.25)]
+        names = {decide_limit(*each, share) for each in ratios}
+        is_odd = share > ABOVE or max(map(max, ratios)) > LONGEST
+        if self.others > timing.BUSY or is_odd or len(names) > 1:
+            return NO_CLAIM
+        return names.pop()
 
 
 def measure_cases(queue: cl.CommandQueue, buffers: Sequence[cl.Buffer], size: int) -> list[Case]:
@@ -107,30 +97,25 @@ def measure_cases(queue: cl.CommandQueue, buffers: Sequence[cl.Buffer], size: in
     Args:
         queue: of the device.
         buffers: x, y and what is written, of `size` float32 each.
-        size: elements of the large additions, a multiple of 16; with twice the work they have twice as many.
+        size: elements of the large additions; with twice the work they have twice as many.
     """
     buffers, units = [_double(queue, buffer) for buffer in buffers], queue.device.max_compute_units
-    additions = {f"add, {SMALL:,} elements": (SMALL, 1), "add": (size, 1), "add16": (size, 16)}
+    additions = {f"add, {SMALL:,} elements": (SMALL, "int"), "add": (size, "int"), "add, size_t i": (size, "size_t")}
     chains = {"1 chain, one group of 64": (64, 1), **{name_chains(count): (64 * units, count) for count in (1, 8)}}
     cases = []
 
-    def note(label: str, intensity: float, work: float, ways: Ways, *, leaves_units_free: bool = False) -> None:
-        runs = take_turns(ways, queue)
+    def note(label: str, intensity: float, work: float, ways: Ways) -> None:
+        with timing.Load() as load:
+            runs = take_turns(ways, queue)
         note_fastest(runs[BASE], work, label)
-        cases.append(Case(label, intensity, work, runs, leaves_units_free))
+        cases.append(Case(label, intensity, work, runs, load.others))
 
-    for label, (count, each) in additions.items():
-        note(label, 1 / 12, 1e-9 * count, _vary_addition(queue, buffers, count, each))
+    for label, (count, index) in additions.items():
+        note(label, 1 / 12, 1e-9 * count, _vary_addition(queue, buffers, count, index))
     for label, (items, count) in chains.items():
         steps = find_steps(functools.partial(_prepare_chains(queue, buffers, count), items), queue)
         ways = _vary_chains(queue, buffers, items, count, steps)
-        note(
-            label,
-            2 * steps / 8,
-            2e-9 * steps * items * count,
-            ways,
-            leaves_units_free=2 * math.ceil(items / 64) <= units,
-        )
+        note(label, 2 * steps / 8, 2e-9 * steps * items * count, ways)
     return cases
 
 
@@ -144,18 +129,17 @@ def _double(queue: cl.CommandQueue, buffer: cl.Buffer) -> cl.Buffer:
     return twice
 
 
-def _vary_addition(queue: cl.CommandQueue, buffers: Sequence[cl.Buffer], count: int, each: int) -> Ways:
-    """Return the addition of `count` elements, 1 or 16 in `each` work-item, and what is varied of it."""
+def _vary_addition(queue: cl.CommandQueue, buffers: Sequence[cl.Buffer], count: int, index: str) -> Ways:
+    """Return the addition of `count` elements, and what is varied of it; `index` is the type of a place in memory."""
     import pyopencl as cl
 
-    program = opencl.build(queue.context, ADDITIONS.replace("FLOAT", "float" if each == 1 else f"float{each}"))
+    program = opencl.build(queue.context, ADDITIONS.replace("INDEX", index))
     add, more, two = (cl.Kernel(program, name) for name in ("add", "add_more", "add_two"))
-    items = count // each
     return {
-        BASE: lambda: add(queue, (items,), None, *buffers),
-        "items": lambda: add(queue, (2 * items,), None, *buffers),
-        "each": lambda: two(queue, (items,), None, *buffers),
-        "operations": lambda: more(queue, (items,), None, *buffers),
+        BASE: lambda: add(queue, (count,), None, *buffers),
+        "items": lambda: add(queue, (2 * count,), None, *buffers),
+        "each": lambda: two(queue, (count,), None, *buffers),
+        "operations": lambda: more(queue, (count,), None, *buffers),
     }
 
 
@@ -177,36 +161,47 @@ def _vary_chains(queue: cl.CommandQueue, buffers: Sequence[cl.Buffer], items: in
     }
 
 
-def tabulate_limits(cases: Sequence[Case], bandwidth: float, peak: float) -> Table:
+def tabulate_limits(cases: Sequence[Case], bandwidth: float, peak: float, unit: Curve) -> Table:
     """Return for each kernel the ratios of its experiments, its share of its roof, its limit, and what to change.
-
-    The roof is the learner's own where it is right.
 
     Args:
         cases: the kernels.
-        bandwidth: what copies reached, in GB/s.
+        bandwidth: what copies reached, in GB/s; NaN without a claim, like `peak`.
         peak: what multiply-adds reached, in GFLOP/s.
+        unit: the curve of one work-group, which shows whether the compiler fills lanes.
     """
-    rows = []
+    rows, limits = [], []
     for case in cases:
         ratios = [format_number(ratio, 2) for ratio in case.compute_ratios().values()]
         share, limit = 100 * case.compute_share(bandwidth, peak), case.describe_limit(bandwidth, peak)
         said = f"{limit}: {REMEDIES[limit]}" if limit in REMEDIES else limit
-        rows.append((case.label, *ratios, f"{share:.0f} %", said))
-    below = [
-        "A limit has a name if it is the same for the fastest run and for the fastest quarter of the runs.",
-        f"If twice the work takes more than {BUSY:g} times as long, other programs were likely running: no claim.",
-    ]
+        rows.append((case.label, *ratios, NO_CLAIM if math.isnan(share) else f"{share:.0f} %", said))
+        limits.append(limit)
     headers = "", "work-items x 2", "in each x 2", "operations x 2", "of its roof", "limit: what to change"
-    return Table(rows, headers, below)
+    return Table(rows, headers, _explain_doubts(cases, limits, unit))
+
+
+def _explain_doubts(cases: Sequence[Case], limits: Sequence[str], unit: Curve) -> list[str]:
+    """Return the lines below the table of limits: why some have no name."""
+    busy = timing.describe_load(max(case.others for case in cases))
+    below = [busy] if busy else []
+    if NO_CLAIM in limits and not busy:
+        below.append("No claim: times disagree, likely because other programs ran. Run the cell again.")
+    times = unit.compare_steps(LANES) if LANES in unit.runs else NO_CLAIM
+    if limits[-1] == UNKNOWN and not isinstance(times, str) and times > EMPTY:
+        text = f"In the first curve, {LANES} work-items took {times:g} times as long as 1: likely, the compiler leaves"
+        below.append(f"{text} lanes empty, and the peak counts all. A kernel with float16 would tell.")
+    return below
 
 
 def draw_roofline(cases: Sequence[Case], bandwidth: float, peak: float, device: str) -> None:
     """Draw this device's roof and the kernels, the published roof of a GPU and what was recorded on one.
 
+    What was measured beside other programs is not drawn.
+
     Args:
         cases: the kernels.
-        bandwidth: what copies reached, in GB/s.
+        bandwidth: what copies reached, in GB/s; NaN without a claim, like `peak`.
         peak: what multiply-adds reached, in GFLOP/s.
         device: its name.
     """
@@ -216,11 +211,14 @@ def draw_roofline(cases: Sequence[Case], bandwidth: float, peak: float, device: 
     column = records.find_column(LESSON, [case.label for case in cases])
     looks = (BLUE, "o"), (PINK, "v"), (PINK, "^"), (ORANGE, "s"), (SKY, "P"), (GREEN, "D")
     with figure(7.5, 5.2, title) as (drawn, axes):
-        axes.plot(grid, np.minimum(bandwidth * grid, peak), color="black", lw=2, label="the roof here")
+        if not math.isnan(bandwidth * peak):
+            axes.plot(grid, np.minimum(bandwidth * grid, peak), color="black", lw=2, label="the roof here")
         axes.plot(grid, np.minimum(published_bandwidth * grid, published_peak), color=GREY, ls=":", label=name)
         for case, (color, marker) in zip(cases, looks, strict=True):
-            axes.plot(case.intensity, case.speed, marker, color=color, ms=8, label=case.label)
-            words.append(f"{case.label}: {case.intensity:.2g} operations for each byte, {case.speed:.3g} GFLOP/s")
+            here = case.speed if case.others <= timing.BUSY else math.nan
+            reached = NO_CLAIM if math.isnan(here) else f"{here:.3g} GFLOP/s"
+            axes.plot(case.intensity, here, marker, color=color, ms=8, label=case.label)
+            words.append(f"{case.label}: {case.intensity:.2g} operations for each byte, {reached}")
             recorded = column.get(case.label)
             if not math.isnan(recorded):
                 axes.plot(case.intensity, recorded, marker, mfc="none", mec=color, ms=8)

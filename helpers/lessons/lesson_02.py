@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import math
 import re
 import time
@@ -15,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from helpers.devices import opencl
-from helpers.devices.host import cpu_name, has_module
-from helpers.errors import wrap
+from helpers.devices.host import cpu_name
 from helpers.judge import checks, kernel_checks
 from helpers.judge.checks import NotDone, NotYet
 from helpers.judge.trace import Trace
@@ -394,16 +392,14 @@ class MatmulBenchmark:
     ) -> dict[Any, timing.Measurement]:
         """Time ways as `timing.measure_interleaved` does, and note in `others` how busy the cores were meanwhile."""
         wake = rest > 0 and opencl.kind(self.queue.device) == "gpu"
-        with timing.Load() if has_module("psutil") else contextlib.nullcontext() as load:  # a recorder may lack it
+        with timing.Load() as load:
             runs = timing.measure_interleaved(ways, device, repeats, on=self.queue, rest=rest, wake=wake)
-        self.others = load.others if load else 0.0
+        self.others = load.others
         return runs
 
     def describe_load(self) -> str:
         """Return in words that the last measurement allows no claim, because the cores were busy; otherwise ""."""
-        text = f"No claim: other programs used {self.others:.0%} of the cores meanwhile, and a kernel that is "
-        text += "interrupted loses more than a shorter one. Measure again when they have ended."
-        return wrap(text) if self.others > timing.BUSY else ""
+        return timing.describe_load(self.others)
 
     def _note(self, label: str) -> None:
         amount = f"{self.size:,} x {self.size:,}"

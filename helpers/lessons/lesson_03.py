@@ -48,11 +48,14 @@ def check_gram(source: str) -> Iterator[str]:
 
     if isinstance(source, str) and re.sub(r"//[^\n]*|\s", "", source).endswith(COPY):
         raise checks.NotDone("the line still copies A, as it did before you changed it.")
-    yield judge_tile(source, lambda a: a.T @ a, cases)
+    yield judge_tile(source, lambda a: a.T @ a, cases, {"each row meets each row": lambda a: a @ a.T})
 
 
 def judge_tile(
-    source: str, reference: Callable[..., np.ndarray], cases: Callable[[np.random.Generator], Iterable[tuple]]
+    source: str,
+    reference: Callable[..., np.ndarray],
+    cases: Callable[[np.random.Generator], Iterable[tuple]],
+    ideas: Mapping[str, Callable[..., np.ndarray]],
 ) -> str:
     """Judge a function in the Tile language against NumPy on cases that change with each call.
 
@@ -60,6 +63,7 @@ def judge_tile(
         source: the Tile function, with one output.
         reference: returns the right output for the same arrays.
         cases: given a random generator, returns tuples of float32 arrays of whole numbers, small ones first.
+        ideas: what a wrong answer may compute, by what it does wrong.
 
     Returns:
         What was tried, for the verdict.
@@ -81,7 +85,14 @@ def judge_tile(
         except KernelError as error:  # what the compiler of this workshop wrote is no fault of the learner's
             raise checks.CannotTell(str(error)) from None
 
-    return checks.judge_function(yours, reference, cases)
+    try:
+        return checks.judge_function(yours, reference, cases)
+    except checks.NotYet as problem:
+        arrays = [*cases(np.random.default_rng(0))][-1]
+        found = [
+            idea for idea, compute in ideas.items() if np.array_equal(np.asarray(yours(*arrays)), compute(*arrays))
+        ]
+        raise checks.NotYet(f"{problem} That is the result if {found[0]}." if found else str(problem)) from None
 
 
 def _make_matrices(rng: np.random.Generator, shapes: list[tuple[int, int]], most: int) -> list[tuple[np.ndarray]]:
@@ -102,7 +113,8 @@ def check_fused(source: str) -> Iterator[str]:
         others = (rng.integers(-9, 10, (3, size)).astype(np.float32) for size in (1, 7, 1_000, *rng.integers(2, 70, 3)))
         return [tuple(first), *map(tuple, others)]
 
-    tried = judge_tile(source, lambda a, b, c: np.maximum(a * b + c, 0), cases)
+    ideas = {"max comes before C is added": lambda a, b, c: np.maximum(a * b, 0) + c}
+    tried = judge_tile(source, lambda a, b, c: np.maximum(a * b + c, 0), cases, ideas)
     kernels = len(tile.Function(source).stages((8,), (8,), (8,)).code.kernels)
     if re.sub(r"//[^\n]*|\s", "", source) == re.sub(r"\s", "", THREE):
         raise checks.NotDone(f"these are still the three statements, and they make {kernels} kernels.")
@@ -123,7 +135,11 @@ def check_sums(source: str) -> Iterator[str]:
         first = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
         return [(first,), *_make_matrices(rng, [(1, 6), (5, 1), (200, 3), (3, 200)], 40)]
 
-    tried = judge_tile(source, right, cases)
+    ideas = {
+        "row b counts among the rows before it": lambda values: right(values) + values.sum(1, keepdims=True),
+        "the rows before are left out": lambda values: np.cumsum(values, axis=1),
+    }
+    tried = judge_tile(source, right, cases, ideas)
     asked, given = count_points(source, (ROWS, ROWS)), count_points(CUMULATIVE, (ROWS * ROWS,))
     if FEWER * asked > given:
         raise checks.NotYet(
@@ -152,9 +168,8 @@ def claim_ratio(first: Measurement, second: Measurement, others: float) -> float
         second: what was timed beside it.
         others: what share of the cores other programs used meanwhile, 0 to 1; above timing.BUSY, nothing is claimed.
     """
-    if others > timing.BUSY:
-        print(f"Other programs used {others:.0%} of the cores meanwhile: too much for a claim about speed.")
-        print("Run this cell again on a quieter machine.")
+    if busy := timing.describe_load(others):
+        print(busy)
         return "no claim"
     print(compare(first, second))
     ratio = first.median / second.median
@@ -162,7 +177,9 @@ def claim_ratio(first: Measurement, second: Measurement, others: float) -> float
 
 
 def draw_blocks(runs: Mapping[str, Measurement], blocks: Mapping[str, tuple[int, int]], n: int, others: float) -> None:
-    """Draw the speed of a product for each block, with what was counted, and compare the learner's block.
+    """Draw the speed of a product for each block, with what was counted, and compare two of them each.
+
+    Beside other programs, what was recorded on a GPU is drawn, and nothing is compared.
 
     Args:
         runs: what was timed, by label; that of NumPy is "NumPy".
@@ -170,22 +187,32 @@ def draw_blocks(runs: Mapping[str, Measurement], blocks: Mapping[str, tuple[int,
         n: rows and columns of the matrices.
         others: what share of the cores other programs used meanwhile, 0 to 1.
     """
-    work, speeds = 2e-9 * n**3, {}
-    colors = {"16 x 4": ORANGE, "4 x 16": GREEN, "NumPy": GREY, "yours": SKY}
+    work, colors = 2e-9 * n**3, {}
+    speeds: dict[str, tuple[float, float, float]] = {}
     for label, run in runs.items():
         low, high = sorted(work / seconds for seconds in run.quartiles)
-        name = label
-        if label in blocks:
-            rows, columns = blocks[label]
-            shape = "" if label == f"{rows} x {columns}" else f", {rows} x {columns}"
-            name = f"{label}{shape}\n{1 / rows + 1 / columns:.2f} loaded, vectors of {min(columns, tile.WIDEST)}"
+        name = _describe_block(label, blocks)
         speeds[name] = (low, work / run.median, high)
-        colors[name] = colors.get(label, BLUE)
+        colors[name] = {"16 x 4": ORANGE, "4 x 16": GREEN, "NumPy": GREY, "yours": SKY}.get(label, BLUE)
         records.add_run(run, "GFLOP/s", work, f"{n:,} x {n:,}", label)
     title = f"The same product in blocks, on {runs['4 x 16'].device}; NumPy on {runs['NumPy'].device}"
-    plots.show(*plots.draw_speeds(speeds, title, f"product of {n:,} x {n:,}, GFLOP/s", colors=colors))
-    if others <= timing.BUSY:
-        print(compare(runs["yours"], runs["the compiler's"]))
+    lines = [compare(runs["16 x 4"], runs["4 x 16"]), compare(runs["yours"], runs["the compiler's"])]
+    if others > timing.BUSY:
+        column = records.find_column("03", [label for label in runs if label not in ("yours", "NumPy")])
+        notes = column.notes.items()
+        speeds = {_describe_block(label, blocks): (each.value, each.value, each.value) for label, each in notes}
+        title, lines = f"The same product in blocks, recorded on {column.device}", list(column.below)
+    plots.show(*plots.draw_speeds(speeds, title, "speed of the product, GFLOP/s", colors=colors))
+    print(*lines, sep="\n")
+
+
+def _describe_block(label: str, blocks: Mapping[str, tuple[int, int]]) -> str:
+    """Return the label with the block's shape, and below it what is counted of it."""
+    if label not in blocks:
+        return label
+    rows, columns = blocks[label]
+    shape = "" if label == f"{rows} x {columns}" else f", {rows} x {columns}"
+    return f"{label}{shape}\n{1 / rows + 1 / columns:.2f} loaded, vectors of {min(columns, tile.WIDEST)}"
 
 
 def tabulate_sums(asked: Mapping[int, int], statements: str) -> Table:
@@ -212,6 +239,6 @@ def tabulate_sums(asked: Mapping[int, int], statements: str) -> Table:
         count = counted.get(name, f"{numbers.size:,} numbers")
         rows.append((name, count, duration(run.median), duration(run.spread), "1" if name == "NumPy" else beside))
     below = [f"NumPy on {by_numpy.device}, the rest on {opencl.name(program.device)}."]
-    if load.others > timing.BUSY:
-        below.append(f"Other programs used {load.others:.0%} of the cores meanwhile: no claim.")
+    if busy := timing.describe_load(load.others):
+        below.append(busy)
     return Table(rows, ("", "counted", "time", "spread", "times as long as NumPy"), below)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -94,6 +95,12 @@ DRIFTS = "structures", "arrays", "particles, no reads"
 TRANSPOSES = "naive", "naive, n - 32", "tile", "padded tile"
 
 
+class Runs(dict[str, timing.Measurement]):
+    """What was timed, by the name of a kernel."""
+
+    others = 0.0  # what share of the cores other programs used meanwhile
+
+
 def find_case(name: str) -> Case:
     """Return one of CASES; as "arrays" the learner's answer to exercise 2, if it is right."""
     return _make_drift(*checks.get_right("drift", ARRAYS)) if name == "arrays" else CASES[name]
@@ -107,7 +114,7 @@ def choose_rows(device: cl.Device) -> int:
     return 4_096 if shares_memory else 8_192
 
 
-def measure_kernels(queue: cl.CommandQueue, names: Sequence[str], rows: int) -> dict[str, timing.Measurement]:
+def measure_kernels(queue: cl.CommandQueue, names: Sequence[str], rows: int) -> Runs:
     """Compare each kernel's result with NumPy's, then time those that are right, in turn; note the times for a record.
 
     Args:
@@ -135,14 +142,18 @@ def measure_kernels(queue: cl.CommandQueue, names: Sequence[str], rows: int) -> 
             print(f"{name}: WRONG, so it is not timed")
             del ways[name]
     print(f"right, beside NumPy: {'; '.join(ways)}")
-    runs = timing.measure_interleaved(ways, opencl.name(queue.device), timing.ENOUGH, warmup=2, on=queue)
+    with timing.Load() as load:
+        runs = Runs(timing.measure_interleaved(ways, opencl.name(queue.device), timing.ENOUGH, warmup=2, on=queue))
+    runs.others = load.others
+    if busy := timing.describe_load(runs.others):
+        print(busy)
     for name, run in runs.items():
         side = rows - find_case(name).less
         records.add_run(run, amount=f"{side:,} x {side:,} floats")
     return runs
 
 
-def compare_drifts(prediction: object, runs: Mapping[str, timing.Measurement]) -> tables.Table:
+def compare_drifts(prediction: object, runs: Runs) -> tables.Table:
     """Compare the predicted gain with the measured one; return what the reads add to each time, here and recorded.
 
     Args:
@@ -151,7 +162,8 @@ def compare_drifts(prediction: object, runs: Mapping[str, timing.Measurement]) -
     """
     checks.compare_prediction(prediction, _describe_step(runs, "structures", "arrays"))
     *_, control = DRIFTS
-    here = {name: (run.median, run.spread) for name, run in runs.items()}
+    doubt = math.inf if runs.others > timing.BUSY else 0.0
+    here = {name: (run.median, run.spread + doubt) for name, run in runs.items()}
     column = records.find_column("15", DRIFTS)
     recorded = {name: (note.value, (note.high or 0) - (note.low or 0)) for name, note in column.notes.items()}
     rows = []
@@ -185,7 +197,7 @@ def _count_reads(name: str) -> int:
     return sum(access.needed for access in counters.count_accesses(recorded).values() if not access.writes)
 
 
-def compare_transposes(prediction: object, runs: Mapping[str, timing.Measurement], rows: int) -> tables.Table:
+def compare_transposes(prediction: object, runs: Runs, rows: int) -> tables.Table:
     """Compare the predicted gain with the measured one; return lines, turns, and time of each of TRANSPOSES.
 
     Args:
@@ -215,8 +227,10 @@ def count_transpose(name: str) -> tuple[int, int]:
     return lines, turns
 
 
-def _describe_step(runs: Mapping[str, timing.Measurement], before: str, after: str) -> str:
+def _describe_step(runs: Runs, before: str, after: str) -> str:
     """Return how many times as fast one of the runs is as another; "not timed" if one computed something wrong."""
+    if runs.others > timing.BUSY:
+        return "no claim"
     return timing.describe_gain(runs[before], runs[after]) if {before, after} <= runs.keys() else "not timed"
 
 

@@ -179,26 +179,41 @@ BUSY = 0.2  # of the cores, used by other programs: a kernel that is interrupted
 
 
 class Load:
-    """What share of the cores other processes used during a block: `with Load() as load`, then `load.others`."""
+    """What share of the cores other processes used during a block: `with Load() as load`, then `load.others`.
+
+    The share is 0 if psutil is missing, as it may be where a GPU is recorded.
+    """
 
     def __enter__(self) -> Self:
         self.begin, self.others = self._now(), math.nan
         return self
 
     def __exit__(self, *_: object) -> None:
-        import psutil
-
         seconds, busy, own = (end - begin for begin, end in zip(self.begin, self._now(), strict=True))
-        self.others = min(1.0, max(0.0, (busy - own) / (seconds * psutil.cpu_count())))
+        self.others = min(1.0, max(0.0, (busy - own) / (seconds * (os.cpu_count() or 1))))
 
     @staticmethod
     def _now() -> tuple[float, float, float]:
         """The time, what all cores have worked, and what they worked for us and for the processes we have ended."""
-        import psutil
-
+        try:
+            import psutil
+        except ImportError:
+            return time.perf_counter(), 0.0, 0.0
         times = psutil.cpu_times()  # steal: a virtual machine's host gave the core to somebody else
         kinds = ("user", "nice", "system", "irq", "softirq", "steal")
         return time.perf_counter(), sum(getattr(times, kind, 0.0) for kind in kinds), sum(os.times()[:4])
+
+
+def describe_load(others: float) -> str:
+    """Return why nothing is claimed of speeds that were measured beside other programs; "" if those did little.
+
+    Args:
+        others: what share of the cores they used meanwhile, as `Load` says.
+    """
+    if not others > BUSY:
+        return ""
+    used = f"other programs used {100 * others:.0f} % of the processor meanwhile"
+    return wrap(f"No claim: {used}. Close them, and run this cell again.")
 
 
 def min_spreads(runs: int) -> float:
@@ -284,11 +299,10 @@ def compare(baseline: Measurement, candidate: Measurement, twins: tuple[Measurem
         return wrap(f"{candidate.label} against {baseline.label}: no claim. One run alone has no spread.")
     if not is_clear(baseline, candidate):
         gap = duration(_find_gap(baseline, candidate))
-        spread = duration(max(baseline.spread, candidate.spread))
-        bar = f"the spread ({spread})" if runs >= ENOUGH else f"{min_spreads(runs):.1f} spreads ({spread} each)"
-        remark = "" if runs >= ENOUGH else f", which {runs} runs need"
+        bar = duration(min_spreads(runs) * max(baseline.spread, candidate.spread))
         return wrap(
-            f"{candidate.label} against {baseline.label}: no claim. The gap ({gap}) is not larger than {bar}{remark}."
+            f"{candidate.label} against {baseline.label}: no claim. The medians differ by {gap}. "
+            f"With {runs} runs that spread so widely, a claim needs more than {bar}."
         )
     if twins and not is_claimable(baseline, candidate, twins):
         gap, luck = duration(_find_gap(baseline, candidate)), duration(_find_gap(*twins))

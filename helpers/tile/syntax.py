@@ -168,7 +168,7 @@ FLOAT.1: /([0-9]+\.[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+/
 """
 
 PLAIN = "Indices and sizes are made of whole numbers, names, brackets and + - * / alone."
-SUM = "For a sum, write = +(...); for the largest = >(...); for the only value = =(...);"
+SUM = "For a sum, write = +(...); for the largest = >(...); for the only value = =(...); or leave out all indices."
 TWO = "A contraction takes one tensor, or two with * or + between them."
 COMMENT = "Text after `//` is a comment; to divide, write `/`, which in a size rounds down."
 HABITS = {  # of other languages, with ^ before the word that does not fit: what Tile writes instead; the first one wins
