@@ -81,7 +81,9 @@ def describe_gain(runs: Runs, count: int) -> str:
     """
     before, after = (_pool_twins(runs, way, count) for way in (RECOMPUTED, CACHED))
     if timing.is_clear(before, after):
-        return f"{timing.describe_gain(before, after)}."
+        is_beyond_rows = before.median > PIECES * after.median
+        remark = f" {PIECES} times fewer rows don't explain all of that." if is_beyond_rows else ""
+        return f"{timing.describe_gain(before, after)}.{remark}"
     return " ".join(timing.compare(before, after).split()).partition(": ")[2]
 
 
