@@ -52,7 +52,7 @@ def tabulate_erased(looked: np.ndarray, ink: np.ndarray, count_changed: Callable
     alike[images, most] = 0
     found = {
         "that gets most attention": count_changed(looked),
-        "another, with the most similar amount of ink": count_changed(alike),
+        "another, with about as much ink": count_changed(alike),
         "that has most ink": count_changed(ink),
     }
     ends = {way: _find_ends(changed, m) for way, changed in found.items()}
@@ -61,7 +61,7 @@ def tabulate_erased(looked: np.ndarray, ink: np.ndarray, count_changed: Callable
     below = [
         f"Without the piece that gets most attention, {m - found['that gets most attention']:,} of {m:,} answers stay "
         "the same.",
-        f"Most attention beside a similar amount of ink: {_compare(attention, other)}.",
+        f"Most attention beside as much ink: {_compare(attention, other)}.",
         f"Most ink beside most attention: {_compare(by_ink, attention)}.",
     ]
     return Table(rows, ("erased: the piece with ink", "answers that change", "95 % interval (lesson 04b)"), below)
