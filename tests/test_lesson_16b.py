@@ -95,9 +95,9 @@ def test_times_are_noted_for_a_record_and_no_gap_within_the_spread_is_claimed(qu
     noted = {note.label for note in records.read_notes(tmp_path / "notes", "16b")}
     assert len(noted) == len(runs) == 9 and len(clock.tabulate_last(runs).rows) == 5
     slow, fast = (timing.Measurement("", "", seconds * 13) for seconds in ((2.0,), (1.0,)))
-    ways = [(way, 3) for way in (clock.RECOMPUTED, clock.CACHED, clock.AGAIN)]
-    assert clock.describe_gain(dict(zip(ways, (slow, fast, fast), strict=True)), 3) == "2 times as fast"
-    assert clock.describe_gain(dict(zip(ways, (slow, fast, slow), strict=True)), 3) == "no claim"
+    ways = [(way, 3) for way in (clock.RECOMPUTED, "recomputed, again", clock.CACHED, "with the cache, again")]
+    assert clock.describe_gain(dict(zip(ways, (slow, slow, fast, fast), strict=True)), 3) == "2 times as fast."
+    assert clock.describe_gain(dict(zip(ways, (slow, slow, fast, slow), strict=True)), 3).startswith("no claim. ")
 
 
 def predict_by_keras(given):

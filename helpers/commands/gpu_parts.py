@@ -125,7 +125,7 @@ def record_counted_kernels() -> None:
 
 @with_queue
 def record_attention(queue: cl.CommandQueue) -> None:
-    """Note lesson 16's attention in three kernels and in one."""
+    """Note the times of lesson 16's attention."""
     from helpers.lessons import lesson_16_clock
 
     n = workload.pick(preview=256, lab=1_024, full=4_096)

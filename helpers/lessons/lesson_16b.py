@@ -60,6 +60,7 @@ __kernel void attend_new(__global const float *q, __global const float *k, __glo
     for (int c = 0; c < D; c++) out[row + c] = answer[c] / sum;
 }
 """
+MOST_ROUNDS = 64 + 12 + 6  # of a work-item's loops: the largest score, a tree up and down, a binary search
 TEMPERATURES = (1.0, 0.5, 2.0)  # of the launches that are judged
 HEADS, ROOM, SMALL = 3, 8, 4  # heads, places and D of the launches of `attend_new` that are judged
 PLACES = 6  # of them, one after the other; those of a cache beyond them are never used
@@ -97,6 +98,8 @@ def judge_choose(source: str) -> str:
             came = nothing if words[digit] < 0 else f"came word {words[digit]}"
             where = f"temperature {temperature:g}, number {chance[digit]:.4f}"
             raise NotYet(f"{where}: expected word {expected[digit]}, {came}.{_name_fault(cases, chosen)}")
+    advice = "The largest score takes 64, and the sums six: no work-item adds or searches through all words."
+    kernel_checks.refuse_loops(traced, launch, MOST_ROUNDS, advice)
     return f"{sum(map(len, chosen))} words at {len(cases)} temperatures, no race seen, on {opencl.name(kernel.device)}"
 
 
@@ -308,7 +311,7 @@ def refuse_wrong_answer(actual: np.ndarray, expected: np.ndarray, launch: str, w
 
 def _judge_long(kernel: opencl.Kernel, rng: np.random.Generator) -> int:
     """Write a cache to its last place with D = 16, and refuse wrong answers; return the number of places."""
-    places, queue = PIECES, kernel.queue
+    places, queue = PIECES + 1, kernel.queue  # one more than the lesson's: no kernel may count on 49
     rows = rng.normal(size=(3, HEADS, places, 16)).astype(np.float32)
     held = [np.full(HEADS * places * 16, np.nan, np.float32) for _ in range(2)]  # no answer may use what is not written
     kept = [canaries.Guarded(queue, each, canaries.OUTSIDE, 64) for each in held]

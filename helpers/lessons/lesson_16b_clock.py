@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from helpers.training.transformer import Weights
 
-RECOMPUTED, CACHED, AGAIN = "recomputed", "with the cache", "with the cache, again"
+RECOMPUTED, CACHED = "recomputed", "with the cache"
 NOTHING = "kernels that do nothing, as many"
 LAST = PIECES - 1  # the place that is timed
 
@@ -49,7 +50,7 @@ def measure_last(
         recompute, extend = (functools.partial(compute, LAST) for compute in (network.recompute, network.extend))
         ways |= {(RECOMPUTED, count): recompute, (CACHED, count): extend}
         # Once more, in the same order: what ran just before may change a time.
-        ways |= {("recomputed, again", count): recompute, (AGAIN, count): extend}
+        ways |= {(f"{RECOMPUTED}, again", count): recompute, (f"{CACHED}, again", count): extend}
         ways.setdefault((NOTHING, 1), network.launch_nothing)
     runs = timing.measure_interleaved(ways, opencl.name(queue.device), timing.ENOUGH, warmup=2, on=queue)
     for (way, count), run in runs.items():
@@ -65,16 +66,25 @@ def _find_label(way: str, count: int) -> str:
     return f"{way}, place {LAST}" if count == 1 else f"{way}, place {LAST}, {count:,} digits"
 
 
+def _pool_twins(runs: Runs, way: str, count: int) -> timing.Measurement:
+    """Return both timings of a way as one, so that its spread holds what differs between them."""
+    first, again = runs[way, count], runs.get((f"{way}, again", count))
+    return dataclasses.replace(first, seconds=first.seconds + again.seconds) if again else first
+
+
 def describe_gain(runs: Runs, count: int) -> str:
-    """Return how many times as fast the cache makes the last place; "no claim" if chance may explain the gap.
+    """Return how many times as fast the cache makes the last place, or "no claim" and why.
 
     Args:
         runs: what `measure_last` returned.
         count: digits that are written side by side.
     """
-    before, after, twin = (runs[way, count] for way in (RECOMPUTED, CACHED, AGAIN))
-    is_claimable = timing.is_claimable(before, after, (after, twin))
-    return timing.describe_gain(before, after) if is_claimable else "no claim"
+    before, after = (_pool_twins(runs, way, count) for way in (RECOMPUTED, CACHED))
+    if timing.is_clear(before, after):
+        is_beyond_rows = before.median > PIECES * after.median
+        remark = f" {PIECES} times fewer rows don't explain all of that." if is_beyond_rows else ""
+        return f"{timing.describe_gain(before, after)}.{remark}"
+    return " ".join(timing.compare(before, after).split()).partition(": ")[2]
 
 
 def tabulate_last(runs: Runs) -> Table:
@@ -84,22 +94,20 @@ def tabulate_last(runs: Runs) -> Table:
         runs: what `measure_last` returned.
     """
     column = records.find_column("16b", [_find_label(*key) for key in runs])
-    rows, gains = [], []
-    for (way, count), run in runs.items():
+    counted = f"{2 * timing.ENOUGH} of each way, {timing.ENOUGH} of the kernels that do nothing"
+    rows, below = [], [f"Medians of runs in turn on {runs[CACHED, 1].device}: {counted}."]
+    for way, count in runs:
         if way.endswith("again"):
             continue
+        run = _pool_twins(runs, way, count)
         name = way if way == NOTHING else f"{_describe_digits(count)}, {way}"
         low, high = map(timing.duration, run.quartiles)
         note = column.notes.get(_find_label(way, count))
         recorded = timing.duration(note.value) if note else MISSING
         rows.append((name, timing.duration(run.median), f"{low} to {high}", recorded))
         if way == CACHED:
-            gains.append(f"{_describe_digits(count)}: {describe_gain(runs, count)}")
+            below.append(f"With the cache, {_describe_digits(count)}: {describe_gain(runs, count)}")
     rows.sort(key=lambda row: row[0] == NOTHING)
-    below = [
-        f"Medians of {timing.ENOUGH} runs in turn, on {runs[CACHED, 1].device}.",
-        f"With the cache, {'; '.join(gains)}.",
-    ]
     headers = ("way", "time of a place", "middle half", "recorded time")
     return Table(rows, headers, [*below, *column.below])
 
