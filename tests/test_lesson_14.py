@@ -111,7 +111,7 @@ END = "if (me == 0u) { partial[group.x] = near[0]; } }"
 @pytest.mark.parametrize(
     ("before", "add", "fact"),
     [
-        ("", "if (me < step) { near[me] += near[me + step]; }", "races looked for"),
+        ("", "if (me < step) { near[me] += near[me + step]; }", "no race seen"),
         ("let all = &near; ", "if (me < step) { (*all)[me] += (*all)[me + step]; }", "races were not looked for"),
     ],
 )

@@ -174,17 +174,25 @@ def try_branches(run: Callable[..., str], source: str, predictions: Mapping[str,
                 edges = np.flatnonzero(np.diff(np.r_[False, wrong, False])).reshape(-1, 2)
                 places = ", ".join(f"{first} to {end - 1}" for first, end in edges[:3])
                 outcome = f"{wrong.sum()} of {len(x)} wrong: {places}" if places else "all right"
-            rows.append((branch, predictions.get(branch) or "", passes, legal, outcome))
+            rows.append((branch, _judge_guess(predictions.get(branch), legal), passes, legal, outcome))
     return Table(
         rows,
         (
             "branch",
-            "you",
+            "your prediction",
             "passes of a work-item, group 0; 1",
             "by the standard",
             f"elements of out, 0 to {len(x) - 1}",
         ),
     )
+
+
+def _judge_guess(guess: object, legal: str) -> str:
+    """Return whether a guess, "legal" or "not legal", is right; nothing if there is none."""
+    if guess is None:
+        return ""
+    word = " ".join(str(guess).lower().split())
+    return ("right" if word == legal else "wrong") if word in {"legal", "not legal"} else "neither word"
 
 
 # --------------------------------------------------------------------------------------------- the six programs

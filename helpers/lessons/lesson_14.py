@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from helpers.devices import webgpu
+from helpers.devices.kernel_text import without_comments
 from helpers.judge import checks, wgsl_checks, wgsl_recorder
 from helpers.judge.trace import Trace
 from helpers.judge.wgsl_recorder import GROUP, Case
@@ -120,7 +121,7 @@ def add_without_zeros(device: wgpu.GPUDevice, prediction: object) -> Table:
     checks.compare_prediction(prediction, rows[0][1], "(the three sums)")
     held, zeros = sums.values()
     verdict = (
-        "The unwritten elements held zeros in this run."
+        "The unwritten elements held zeros in this run. That does not show that they always do."
         if (held == zeros).all()
         else (f"The unwritten elements held other numbers: the third sum is {held[2] - zeros[2]:g} too large.")
     )
@@ -161,15 +162,34 @@ def judge_narrow(source: str) -> str:
     device = webgpu.request_device(adapter)
     wgsl_checks.compile_kernel(device, source, {0: "read-only-storage", 1: "storage", 2: "uniform"})
     wgsl_checks.expect_uniform_barriers(source)
+    if "storageBarrier" in without_comments(source):
+        raise checks.NotYet("`storageBarrier` orders no workgroup memory: use `workgroupBarrier` alone.")
+    every = []  # for each workgroup the steps that have a barrier after them
     for rounds in _follow_rounds(device, source):
         if rounds[0] == rounds[1]:
             raise checks.NotYet("the barrier after the copy is missing: step 32 would add what is not yet copied.")
-        kept = [step for step, before, after in zip(STEPS, rounds[1:], rounds[2:], strict=False) if before != after]
-        if len(kept) == len(STEPS) - 1:
-            raise checks.NotDone("each round has its barrier, so every width gives 64.")
-        _judge_widths(kept)
+        pairs = zip(STEPS, rounds[1:], rounds[2:], strict=False)
+        every.append([step for step, before, after in pairs if before != after])
     right = int((webgpu.run(device, source, _make_ones(1_000), output=1, workgroups=1_000) == GROUP).sum())
-    return f"with width 4, the computed sum is {play(4, kept)}; here, {right:,} of 1,000 sums are {GROUP}"
+    has_all = list(STEPS[:-1]) in every
+    if has_all or right == 1_000:  # then no missing barrier shows, and a wrong sum has another cause
+        _expect_sums_of_130(device, source)
+    if has_all:
+        raise checks.NotDone("each round has its barrier, so every width gives 64.")
+    for kept in every:
+        _judge_widths(kept)
+    return f"with width 4, the computed sum is {play(4, every[0])}; here, {right:,} of 1,000 sums are {GROUP}"
+
+
+def _expect_sums_of_130(device: wgpu.GPUDevice, source: str) -> None:
+    """Refuse a kernel that adds 130 ones wrongly, 62 elements before the end of its third workgroup."""
+    arrays = [wgsl_checks.pad(np.ones(130, np.float32)), np.zeros(3, np.float32), np.array([130], np.uint32)]
+    sums = webgpu.run(device, source, arrays, output=1, workgroups=3)
+    if sums.tolist() != [64, 64, 2]:
+        raise checks.NotYet(
+            f"more than the barriers differs from the kernel that you were given: the three sums of 130 ones are "
+            f"{', '.join(f'{value:g}' for value in sums)}, not 64, 64, 2."
+        )
 
 
 def _judge_widths(kept: Sequence[int]) -> None:
