@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 def check_split(learner: Callable[..., tuple[tf.Tensor, ...]], first: str, second: str) -> Iterator[str]:
     """Judge exercise 1 of lesson 07: the square of a on `first`, that of b and the sum of both on `second`."""
     tensorflow, rng = training.import_tensorflow(), np.random.default_rng()
+    tensorflow.config.set_soft_device_placement(True)  # an exercise's cell may have left it off
     names, wanted = ("the square of a", "the square of b", "the sum"), (first, second, second)
     default = _find_place(tensorflow.ones(1) + 1)
     for size, start in itertools.product((1, 2, 5), (first, second)):
@@ -86,12 +87,12 @@ class Operation:
 
 @contextlib.contextmanager
 def record_operations() -> Generator[list[Operation]]:
-    """Note each operation that TensorFlow executes inside the `with` block.
+    """Note each operation that TensorFlow executes inside the `with` block, also those of a `tf.function`.
 
     `tf.debugging.set_log_device_placement` would only write into the log, so this uses what TensorFlow's own debugger
-    uses, which is no public interface.
+    uses, which is no public interface. A compiled function would be one operation, so functions are not compiled here.
     """
-    training.import_tensorflow()
+    tensorflow = training.import_tensorflow()
     from tensorflow.python.framework import op_callbacks
 
     noted: list[Operation] = []
@@ -99,14 +100,17 @@ def record_operations() -> Generator[list[Operation]]:
     def note(
         kind: str, inputs: tuple, attributes: object, outputs: tuple, op_name: object = None, graph: object = None
     ) -> None:
-        if graph is None:  # while a tf.function is traced, nothing is computed
+        if graph is None:  # while a graph is built, nothing is computed
             noted.append(Operation(kind, tuple(inputs), tuple(outputs)))
 
+    was_eager = tensorflow.config.functions_run_eagerly()
+    tensorflow.config.run_functions_eagerly(True)
     op_callbacks.add_op_callback(note)
     try:
         yield noted
     finally:
         op_callbacks.remove_op_callback(note)
+        tensorflow.config.run_functions_eagerly(was_eager)
 
 
 def _find_computed(operations: list[Operation], result: tf.Tensor) -> set[str]:
@@ -144,6 +148,7 @@ class Placed:
 def check_compute_on(learner: Callable[[str, Callable[[], Any]], Any], first: str, second: str) -> Iterator[str]:
     """Judge exercise 2 of lesson 07: a result that was computed on the named device, otherwise a RuntimeError."""
     tensorflow = training.import_tensorflow()
+    tensorflow.config.set_soft_device_placement(True)  # an exercise's cell may have left it off
     value = np.random.default_rng().normal(size=3)
 
     def work() -> tf.Tensor:
@@ -185,6 +190,8 @@ def _judge_call(
             raise
         except RuntimeError as error:
             return error
+        finally:  # an answer may have turned it off, and later cells need it
+            training.import_tensorflow().config.set_soft_device_placement(True)
 
     def compute() -> object:
         results.append(work())
@@ -267,7 +274,7 @@ class _Devices:
     COPY = 1.0  # ms of a copy from one device to the other; a copy from Python's memory takes none
 
     def __init__(self) -> None:
-        self.thread = threading.get_ident()
+        self.thread, self.is_threaded = threading.get_ident(), False
         self.now = 0.0  # Python's time
         self.free = [0.0, 0.0]  # when each device has done all its orders
         self.steps = [0, 0]
@@ -289,8 +296,7 @@ class _Devices:
         """Order a step where `array` is (device 0 if it is on none), and return its result, which is not there yet."""
         if not isinstance(array, _Array):
             raise ValueError(f"step(x) takes an array that is on a device, not {array!r}")
-        if threading.get_ident() != self.thread:
-            raise checks.NotYet("a second thread ordered a step; order all of them in one thread.")
+        self.is_threaded = self.is_threaded or threading.get_ident() != self.thread  # an error here would end there
         device = array.device or 0
         self.log.append("order")
         self.now += self.ORDER
@@ -327,6 +333,8 @@ class _Devices:
         Raises:
             NotYet: a device did not get `count` steps, or the two were not busy at the same time without a pause.
         """
+        if self.is_threaded:
+            raise checks.NotYet("a second thread ordered a step; order all of them in one thread.")
         if (orders := sum(self.steps)) != 2 * count:
             raise checks.NotYet(f"{where} {orders} steps were ordered, {2 * count} are wanted: {count} for each model")
         took, paused = max(self.now, *self.free), max(self.idle) > 1e-9

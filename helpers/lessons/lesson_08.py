@@ -206,7 +206,7 @@ def _format_exchange(held: list[list[np.ndarray]], sent: list[list[np.ndarray]])
 
 
 def draw_speed_up(lines: Mapping[str, Sequence[float]], title: str) -> None:
-    """Draw how many times as fast 1, 2, 3 ... devices are as one, beside the best possible.
+    """Draw how many times one device's images a second 1, 2, 3 ... devices compute, beside the best possible.
 
     Args:
         lines: for each case the factor for 1 device, 2 devices and so on.
@@ -219,11 +219,11 @@ def draw_speed_up(lines: Mapping[str, Sequence[float]], title: str) -> None:
         axes.axhline(1, color=GREY, lw=0.8)
         for (name, factors), (color, marker) in zip(lines.items(), looks, strict=False):
             axes.plot(range(1, len(factors) + 1), factors, color=color, marker=marker, ms=5, label=name)
-        axes.set(xlabel="devices", ylabel="times as fast as one", title=title, ylim=(0, None))
+        axes.set(xlabel="devices", ylabel="images a second, one device = 1", title=title, ylim=(0, None))
         axes.set_xticks(range(1, most + 1))
         axes.legend()
     words = "; ".join(f"{name}: {factors[-1]:.2g} with {len(factors)}" for name, factors in lines.items())
-    show(drawn, f"{title}. Times as fast as one device: {words}.")
+    show(drawn, f"{title}. Images a second, in those of one device: {words}.")
 
 
 # ---------------------------------------------------------------------------------------------------- its machinery
