@@ -70,6 +70,7 @@ class Case(NamedTuple):
     expected: np.ndarray  # what it must hold, one-dimensional
     groups: int  # workgroups
     beyond: int = BEYOND  # elements of the output's buffer that are none of the results
+    ideas: Mapping[str, np.ndarray] | None = None  # what wrong ideas would write, by their words
 
     @property
     def launch(self) -> str:

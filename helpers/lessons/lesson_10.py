@@ -275,6 +275,7 @@ def check_where_ran(learner: Callable[[list[Event]], dict[str, list[str]]]) -> I
     ]
     tried += [_make_events(("Conv", CPU)) + _make_events(("Conv", cuda), kind="Kernel")]
     tried += [_make_events(), _make_events(("MatMul", "CoreMLExecutionProvider"), ("Shape", CPU))]
+    tried += [_make_events(("MemcpyFromHost", cuda), ("Conv", cuda), ("MemcpyToHost", cuda), ("Softmax", CPU))]
     tried += [_make_events(("Conv", cuda), *400 * [("Softmax", CPU)])]  # the last events alone don't show the GPU
     for count in range(1, 12):
         operators = rng.choice(["Conv", "Gemm", "Relu", "MaxPool"], count).tolist()
@@ -376,6 +377,9 @@ def _draw_probabilities(rng: np.random.Generator) -> Iterator[tuple[str, bool, n
             words = "where one is nan" if np.isnan(off) else f"where one is off by {off}"
             yield f"differ {what}, {words}", off == 0.004, changed, expected
     yield "are all nan", False, np.full_like(expected, np.nan), expected
+    hole = np.where(np.arange(400)[:, None] == 7, np.float32(np.nan), expected)
+    yield "have nan in the same places", False, hole.copy(), hole
+    yield "have no nan where the expected ones do", False, expected.copy(), hole
     yield "are equal, of a single image", True, expected[:1].copy(), expected[:1]
 
 

@@ -33,6 +33,7 @@ class Scratch:
     hidden_by: str = ""  # a file beside the programs, which hides a package
     devices: str | None = None  # the programs' CUDA_VISIBLE_DEVICES; None for no such variable
     is_for_cpus: bool = False  # whether tensorflow, too, is built without GPUs, as on macOS
+    has_driver: bool = True  # whether the computer seems to have a GPU and NVIDIA's driver
 
     def __enter__(self) -> Scratch:
         self._temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # on Windows a file may still be open
@@ -44,7 +45,8 @@ class Scratch:
         self.work.mkdir()
         (self.work / "train.py").write_text("import tensorflow\n")  # a harmless file of yours
         for package in ("tensorflow", "tensorflow-cpu"):
-            wheel = _build_wheel(self.folder, package, "cpu" if self.is_for_cpus or package.endswith("-cpu") else "gpu")
+            is_for_cpus = self.is_for_cpus or package.endswith("-cpu")
+            wheel = _build_wheel(self.folder, package, is_for_cpus, self.has_driver)
             if package in self.unpacked:  # as pip does, but faster
                 shutil.unpack_archive(wheel, self.packages, "zip")
         if self.deleted:
@@ -78,7 +80,7 @@ class Scratch:
         return self._clean_output([line for line in lines if not line.startswith("Looking in links")])
 
     def python(self, code: str, without: str = "") -> str:
-        """Run a program with this environment's Python, and return what it printed and the last line of its error.
+        """Run a program with this environment's Python; return what it printed and the last line of its error or log.
 
         Args:
             code: the program.
@@ -97,15 +99,25 @@ class Scratch:
         return re.sub(r" \((?:unknown location|consider .*)\)", "", text)
 
 
-def _build_wheel(folder: Path, package: str, flavor: str) -> Path:
+# What the real tensorflow 2.21.0 logged at `import tensorflow` on Linux without NVIDIA's driver (28 November 2026). It
+# listed no GPU, with and without CUDA_VISIBLE_DEVICES, and is_built_with_cuda() was True.
+NO_DRIVER = "Could not find cuda drivers on your machine, GPU will not be used."
+
+
+def _build_wheel(folder: Path, package: str, is_for_cpus: bool, has_driver: bool) -> Path:
     """Write an imitation of TensorFlow as PEP 427 has it: a package, and a folder whose RECORD lists files."""
     version = "2.21.0"
-    gpus = "[]" if flavor == "cpu" else "[] if os.environ.get('CUDA_VISIBLE_DEVICES') == '-1' else ['imitated GPU']"
-    code = f"import os\n\n__version__, flavor = '{version}', '{flavor}'\n"
+    gpus = "[] if os.environ.get('CUDA_VISIBLE_DEVICES') == '-1' else ['imitated GPU']"
+    code = f"import os, sys\n\n__version__ = '{version}'\n"
+    if not is_for_cpus and not has_driver:
+        code += f"print('{NO_DRIVER}', file=sys.stderr)\n"
+    if is_for_cpus or not has_driver:
+        gpus = "[]"
     code += f"class config:\n    list_physical_devices = staticmethod(lambda kind='GPU': {gpus})\n"  # as in TensorFlow
-    code += f"class test:\n    is_built_with_cuda = staticmethod(lambda: {flavor != 'cpu'})\n"
+    code += f"class test:\n    is_built_with_cuda = staticmethod(lambda: {not is_for_cpus})\n"
     info = f"{package.replace('-', '_')}-{version}.dist-info"
-    files = {"tensorflow/__init__.py": code, f"tensorflow/lib_{flavor}.so": "", "tensorflow/ops.py": ""}
+    library = "tensorflow/lib_cpu.so" if is_for_cpus else "tensorflow/lib_gpu.so"
+    files = {"tensorflow/__init__.py": code, library: "", "tensorflow/ops.py": ""}
     files[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n"
     files[f"{info}/WHEEL"] = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     files[f"{info}/RECORD"] = "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"])
@@ -133,7 +145,7 @@ class Reading:
     """How a message of exercise 1 is read."""
 
     line: int  # that names the fault to be fixed first, counted from 1
-    place: str  # where to fix it, one of PLACES
+    place: str  # what is missing or wrong, one of PLACES
     ask: str  # the question for a learner who names another line
     answers: Mapping[str, str] = field(default_factory=dict)  # to other places: what a change there would do
 
@@ -176,7 +188,7 @@ def show_message(letter: str) -> None:
 
 @checks.print_verdict
 def check_reading(reading: object) -> Iterator[str]:
-    """Judge exercise 1 of lesson 13b: of each message the line of the first fault, and where to fix it."""
+    """Judge exercise 1 of lesson 13b: of each message the line of the first fault, and what is missing or wrong."""
 
     def judge(letter: str, right: Reading, line: object, place: object) -> None:
         if str(line).strip() != str(right.line):
@@ -197,13 +209,15 @@ def check_commands(commands: Sequence[str]) -> Iterator[str]:
     is_list = isinstance(commands, list | tuple)
     if not is_list or not all(isinstance(command, str) and command.strip() for command in commands):
         raise NotYet(f"expected a list of commands, came {checks.short(commands)}.")
-    if [command.split() for command in commands] in ([], [["install", "tensorflow"]]):
+    if not commands:
+        raise NotDone("the list has no command yet.")
+    if [command.split() for command in commands] == [["install", "tensorflow"]]:
         raise NotDone("this is what you were given, and pip thinks that nothing is to be done.")
     with Scratch(unpacked=["tensorflow", "tensorflow-cpu"]) as env:
         output = [env.pip(command) for command in commands][-1].splitlines()[-1:]
-        state = env.python("import tensorflow as tf; print(tf.__version__, tf.flavor)")
+        state = env.python(f"import tensorflow as tf; print(tf.__version__, {BUILT})")
         twice = [file for file, packages in package_owners(env.packages).items() if len(packages) > 1]
-    if state != "2.21.0 gpu":
+    if state != "2.21.0 True":
         raise NotYet(f"afterwards a program sees {state!r}. The last thing that pip said: {' '.join(output)!r}.")
     if twice:
         raise NotYet(f"the import works, but two packages still own {twice[0]}: the next uninstall breaks it again.")
@@ -211,19 +225,22 @@ def check_commands(commands: Sequence[str]) -> Iterator[str]:
 
 
 STATE = "import tensorflow as tf; print(tf.__version__, tf.config.list_physical_devices('GPU'))"
+BUILT = "tf.test.is_built_with_cuda()"
 EXPERIMENTS: dict[str, Callable[[Scratch], str]] = {  # by what a verdict calls it
     "`print(tensorflow.__file__)`": lambda env: env.python("import tensorflow; print(tensorflow.__file__)"),
     "`pip list`": lambda env: env.pip("list"),
     "the program without CUDA_VISIBLE_DEVICES": lambda env: env.python(STATE, without="CUDA_VISIBLE_DEVICES"),
+    f"`print({BUILT})`": lambda env: env.python(f"import tensorflow as tf; print({BUILT})"),
 }
-FILE, LIST, WITHOUT = EXPERIMENTS
+FILE, LIST, WITHOUT, BUILD = EXPERIMENTS
 INSTALLATIONS: dict[str, tuple[str, str, Scratch]] = {  # by letter: the cause, the experiment, the environment
     "A": ("some files gone", FILE, Scratch(["tensorflow"], deleted="tensorflow/*.py")),
     "B": ("a variable", WITHOUT, Scratch(["tensorflow"], devices="-1")),
     "C": ("not installed here", LIST, Scratch()),
     "D": ("a file of yours", FILE, Scratch(["tensorflow"], hidden_by="tensorflow.py")),
     "E": ("all files gone", LIST, Scratch(["tensorflow"], deleted="tensorflow")),
-    "F": ("the build for CPUs", WITHOUT, Scratch(["tensorflow"], devices="-1", is_for_cpus=True)),
+    "F": ("the build for CPUs", BUILD, Scratch(["tensorflow"], devices="-1", is_for_cpus=True)),
+    "G": ("neither", BUILD, Scratch(["tensorflow"], devices="-1", has_driver=False)),
 }
 
 
@@ -246,9 +263,13 @@ def check_diagnose(learner: Callable[[Scratch], str]) -> Iterator[str]:
                 raise NotYet(
                     f"for {letter} diagnose returned {named!r}. That is none of {', '.join(map(repr, causes))}."
                 )
-            printed = EXPERIMENTS[experiment](env).splitlines()[-1:]
+            if named == "a variable":
+                experiment = WITHOUT
+            printed = EXPERIMENTS[experiment](env)
+            printed = printed.splitlines()[-1:] if experiment == LIST else printed.splitlines()
             raise NotYet(
-                f"for {letter} diagnose returned {named!r}. There a program prints {env.python(STATE)!r}, "
-                f"and {experiment} prints {' '.join(printed) or 'nothing'}."
+                f"for {letter} diagnose returned {named!r}. There a program prints "
+                f"{' | '.join(env.python(STATE).splitlines())!r}, "
+                f"and {experiment} prints {' | '.join(printed) or 'nothing'}."
             )
     yield f"{len(INSTALLATIONS)} installations"

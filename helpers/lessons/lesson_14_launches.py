@@ -91,7 +91,8 @@ def judge_launches(notes: Sequence[Mapping[str, Any]]) -> str:
     """
     for noted in notes:
         if noted["error"]:
-            raise checks.NotYet(f"addThree stopped with {noted['error']}.")
+            comment = " In JavaScript, `//` begins a comment." if "SyntaxError" in noted["error"] else ""
+            raise checks.NotYet(f"addThree stopped with {noted['error']}.{comment}")
     if not any(noted["calls"] for noted in notes):
         raise checks.NotDone("addThree launches nothing.")
     for noted in notes:
@@ -109,6 +110,8 @@ def judge_launches(notes: Sequence[Mapping[str, Any]]) -> str:
 
 def _expect_launch(where: str, name: str, call: Mapping[str, Any], count: int) -> None:
     """Refuse a launch with another pipeline or group than `name`'s, or with another number of workgroups."""
+    if call["group"] != f"{name}.group" and call.get("elsewhere"):
+        raise checks.NotYet(f"{where}: {call['elsewhere']} sets another group. The kernel declares `@group(0)`.")
     for kind in ("pipeline", "group"):
         if call[kind] != f"{name}.{kind}":
             raise checks.NotYet(

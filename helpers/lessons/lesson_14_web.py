@@ -282,12 +282,18 @@ def judge_dense(source: str) -> str:
     def make_case(m: int, n: int, k: int, relu: int) -> Case:
         inputs, weights = (rng.standard_normal(shape, dtype=np.float32) for shape in ((m, k), (k, n)))
         bias = rng.standard_normal(n, dtype=np.float32)
-        expected = inputs.astype(float) @ weights + bias
-        expected = (np.maximum(expected, 0) if relu else expected).ravel().astype(np.float32)
+        sums = (inputs.astype(float) @ weights).astype(np.float32)
+        plain, cut = sums + bias, np.maximum(sums + bias, 0)
+        expected = (cut if relu else plain).ravel()
+        ideas = {
+            "ReLU were missing" if relu else "ReLU came, although `sizes.w` is 0": (plain if relu else cut).ravel(),
+            "there were no bias": (np.maximum(sums, 0) if relu else sums).ravel(),
+            "the bias were added after ReLU": (np.maximum(sums, 0) + bias).ravel(),
+        }
         sizes = {4: np.array([m, n, k, relu], np.uint32)}
         arrays = {0: wgsl_checks.pad(inputs), 1: wgsl_checks.pad(weights), 2: wgsl_checks.pad(bias)}
         words = f"m, n, k, relu = {m}, {n}, {k}, {relu}"
-        return Case(words, arrays | sizes, 3, expected, math.ceil(m * n / GROUP))
+        return Case(words, arrays | sizes, 3, expected, math.ceil(m * n / GROUP), ideas=ideas)
 
     shapes = [(2, 4, 3), (13, 10, 7), (1, 1, 1), (2, 64, 64), (65, 3, 10), (1, 128, 784), (130, 10, 20), (300, 250, 8)]
     wanted = dict.fromkeys((0, 1, 2), "read-only-storage") | {3: "storage", 4: "uniform"}
@@ -303,7 +309,13 @@ def judge_largest(source: str) -> str:
         outputs[::3] *= 1e30 * np.sign(-outputs[::3])  # and far below: so does one from any other number
         outputs[1::3, rng.integers(1, 10)] = outputs[1::3].max(1)  # two largest: the smaller digit counts, as in argmax
         arrays = {0: wgsl_checks.pad(outputs), 2: np.array([m], np.uint32)}
-        return Case(f"m = {m}", arrays, 1, outputs.argmax(1).astype(np.uint32), math.ceil(m / GROUP))
+        ideas = {
+            "the search began with the number 0.0": np.where(outputs.max(1) > 0, outputs.argmax(1), 0),
+            "the last of equal numbers counted": 9 - outputs[:, ::-1].argmax(1),
+            "the smallest number counted": outputs.argmin(1),
+        }
+        expected = outputs.argmax(1).astype(np.uint32)
+        return Case(f"m = {m}", arrays, 1, expected, math.ceil(m / GROUP), ideas=ideas)
 
     wanted = {0: "read-only-storage", 1: "storage", 2: "uniform"}
     return wgsl_checks.judge_kernel(

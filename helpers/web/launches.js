@@ -7,16 +7,18 @@ const MOST_LAUNCHES = 100; // more count as a loop without end
 function makeNotingPass(calls) {
   let pipeline = "";
   let group = "";
+  let elsewhere = "";
   return {
     setPipeline(given) {
       pipeline = String(given);
     },
     setBindGroup(index, given) {
       if (index === 0) group = String(given);
+      else elsewhere = `setBindGroup(${index}, ${given})`;
     },
     dispatchWorkgroups(...sizes) {
       if (calls.length === MOST_LAUNCHES) throw new Error(`more than ${MOST_LAUNCHES} launches`);
-      calls.push({ pipeline, group, groups: sizes.map(Number) });
+      calls.push({ pipeline, group, elsewhere, groups: sizes.map(Number) });
     },
     end() {
       throw new Error("the pass is ended by the code that calls addThree");
