@@ -404,7 +404,7 @@ class MatmulBenchmark:
         return runs
 
     def describe_slowdown(self) -> str:
-        """Return how large a gap other programs explain in the last measurement, in words; "" if they did little."""
+        """Return how large a gap must be after the last measurement, in words; "" if they did little."""
         return timing.describe_slowdown(self.others)
 
     def _note(self, label: str) -> None:

@@ -217,9 +217,10 @@ def describe_load(others: float) -> str:
 
 
 def find_slowdown(others: float) -> float:
-    """Return how many times as long as alone a run may take beside other programs: it gets only what they leave.
+    """Return how many times as long as alone a run takes beside other programs if it gets only what they leave.
 
-    1 up to BUSY, where the spreads decide alone.
+    1 up to BUSY, where the spreads decide alone. Beside four busy loops on two loaded cores (0.96 to 0.99), kernels of
+    0.4 to 22 ms took 1.1 to 6 times as long, NumPy on two threads 8 times, and of 588 comparisons none claimed falsely.
 
     >>> find_slowdown(0.1), find_slowdown(0.75), find_slowdown(1.0)
     (1.0, 4.0, inf)
@@ -231,15 +232,18 @@ def find_slowdown(others: float) -> float:
 
 
 def describe_slowdown(others: float) -> str:
-    """Return how large a gap other programs explain, in words; "" if they did little.
+    """Return how large a gap must be beside other programs, in words; "" if they did little.
 
     Args:
         others: what share of the cores they used meanwhile, as `Load` says.
     """
     if not others > BUSY:
         return ""
-    used = f"Other programs used {100 * others:.0f} % of the processor meanwhile"
-    return wrap(f"{used}, which explains at most a factor of {find_slowdown(others):.1f}.")
+    factor = f"{find_slowdown(others):.1f} times"
+    return wrap(
+        f"Other programs used {100 * others:.0f} % of the processor meanwhile. A run that gets only the rest takes "
+        f"{factor} as long, so only larger gaps are claimed."
+    )
 
 
 def min_spreads(runs: int) -> float:
@@ -359,7 +363,7 @@ def compare(
     ratio, factor = baseline.median / candidate.median, find_factor(baseline, candidate)
     if not is_claimable(baseline, candidate, twins, others):
         return wrap(
-            f"{candidate.label} against {baseline.label}: no claim. Other programs explain a factor of "
+            f"{candidate.label} against {baseline.label}: no claim. Other programs can explain a factor of "
             f"{find_slowdown(others):.1f}, and the gap is {factor:.1f}."
         )
     percent = 100 * (factor - 1)
