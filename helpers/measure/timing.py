@@ -220,7 +220,8 @@ def find_slowdown(others: float) -> float:
     """Return how many times as long as alone a run takes beside other programs if it gets only what they leave.
 
     1 up to BUSY, where the spreads decide alone. Beside four busy loops on two loaded cores (0.96 to 0.99), kernels of
-    0.4 to 22 ms took 1.1 to 6 times as long, NumPy on two threads 8 times, and of 588 comparisons none claimed falsely.
+    0.4 to 22 ms took 1.1 to 6 times as long, and of 540 comparisons none claimed falsely. Threads that wait for each
+    other, as NumPy's, may lose more than this (lesson_02b_race.describe_race).
 
     >>> find_slowdown(0.1), find_slowdown(0.75), find_slowdown(1.0)
     (1.0, 4.0, inf)
