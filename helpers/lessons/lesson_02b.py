@@ -373,12 +373,18 @@ def _judge_tuner(learner: Callable[..., object], search: Search) -> None:
         raise NotYet(f"{search.who} skips a candidate without printing why. The error says {silent[0]!r}.")
 
 
+class _OtherError(TypeError):
+    """What a mistake in `build` would raise; it has a `what`, as a WorkshopError has, so that a learner can print it."""
+
+    what = "build itself has a mistake."
+
+
 def _refuse_hidden_error(learner: Callable[..., object], search: Search) -> None:
     """Refuse a tuner that goes on after an error that is no WorkshopError."""
 
     def build(candidate: str) -> str:
         if candidate == search.names[0]:
-            raise TypeError("build itself has a mistake.")
+            raise _OtherError
         return search.build(candidate)
 
     with contextlib.redirect_stdout(io.StringIO()):

@@ -280,7 +280,7 @@ def describe_race(bench: MatmulBenchmark, label: str, peak: float) -> Table:
 
     A run that is faster than the data sheet allows is refused; one faster than the measured peak has no share of it.
     Beside other programs, nothing is claimed: NumPy's two threads once took 50 times as long as a kernel then (0.97 of
-    the cores), and 1.1 times as long alone.
+    the cores), and 1.1 times as long on a quiet machine.
 
     Args:
         bench: holds the runs of `race`.
