@@ -374,7 +374,7 @@ def _judge_tuner(learner: Callable[..., object], search: Search) -> None:
 
 
 class _OtherError(TypeError):
-    """What a mistake in `build` would raise; it has a `what`, as a WorkshopError has, so that a learner can print it."""
+    """What a mistake in `build` would raise; like a WorkshopError, it has a `what` that a learner can print."""
 
     what = "build itself has a mistake."
 
