@@ -84,13 +84,12 @@ def test_speeds_are_compared_only_where_they_can_be(others, compared, monkeypatc
     }
     lesson_03.draw_blocks(runs, {"16 x 4": (16, 4), "4 x 16": (4, 16), "yours": (2, 32)}, 10, others)
     said = capsys.readouterr().out
-    assert ("yours" in said) == compared and ("recorded: NVIDIA H100" in said) != compared
+    assert ("4 x 16 is" in said) == compared
     ratio = lesson_03.claim_ratio(runs["16 x 4"], runs["4 x 16"], others)
     assert ratio == (pytest.approx(2.07 / 1.07) if compared else "no claim")
     assert ("4 x 16 is" in capsys.readouterr().out) == compared
     assert lesson_03.claim_ratio(runs["yours"], runs["the compiler's"], others) == "no claim"
-    assert "0.31 loaded, vectors of 4:" in figures[0]
-    assert ("yours, 2 x 32 0.53 loaded, vectors of 16:" in figures[0]) == compared
+    assert "0.31 loaded, vectors of 4:" in figures[0] and "yours, 2 x 32 0.53 loaded, vectors of 16:" in figures[0]
 
 
 def test_right_statements_are_used_further_on(monkeypatch):

@@ -69,6 +69,22 @@ def test_nothing_is_claimable_that_the_same_work_shows_beside_itself(before, aft
         assert (first.median > second.median) == (twin.median > second.median)
 
 
+shares = st.floats(0, 1)
+
+
+@given(runs, runs, shares, shares)
+def test_the_busier_the_machine_the_larger_a_claimed_gap(before, after, less, more):
+    first, second = of(*before), of(*after, label="new")
+    less, more = sorted((less, more))
+    assert timing.is_claimable(first, second, others=0.0) == timing.is_clear(first, second)
+    assert timing.is_claimable(first, second, others=less) >= timing.is_claimable(first, second, others=more)
+    assert not timing.is_claimable(first, second, others=1.0)
+    claimed = timing.is_claimable(first, second, others=more)
+    assert claimed == ("no claim" not in timing.compare(first, second, others=more))
+    if claimed and more > timing.BUSY:
+        assert timing.find_factor(first, second) * (1 - more) > 1
+
+
 def steady(median, label="it"):
     """13 runs whose middle half spans 6 % of the median."""
     return of(*(median * (1 + step / 100) for step in range(-6, 7)), label=label)

@@ -170,8 +170,8 @@ def judge_tiled(source: str) -> str:
             tried = judge_product(kernel, grid, traced, tile)
             if traced:
                 turns = -(-SMALL[2] // tile)
-                why = f"in each of {turns} rounds one load into either tile, and a store at the end. Use the tiles."
-                judge_accesses(traced, 2 * turns + 1, why)
+                why = f"in each of {turns} rounds one load into either tile, and a store at the end."
+                judge_accesses(traced, 2 * turns + 1, why, "Use the tiles.")
                 remark = lesson_02_tiles.describe_strides(traced)
         except NotYet as problem:
             raise NotYet(f"with T = {tile}: {problem}{lesson_02_tiles.name_number(source, TILE, tile)}") from None
@@ -201,12 +201,18 @@ def _judge_tiles(kernel: opencl.Kernel, grid: Grid, tile: int) -> Trace:
     return traced
 
 
-def judge_accesses(traced: Trace, most: int, why: str) -> None:
-    """Refuse a right kernel of which a work-item asks global memory more often than `most` times."""
+def judge_accesses(traced: Trace, most: int, why: str, advice: str = "Load each number once for each i.") -> None:
+    """Refuse a right kernel of which a work-item asks global memory more often than `most` times.
+
+    The advice is for a work-item that stores C once.
+    """
     found, item = int(traced.global_accesses.max()), int(traced.global_accesses.argmax())
     if found > most:
+        mine = (touch for touch in traced.touches if touch.item == item and touch.array in traced.lengths)
+        advice = "Store C once, after the loop." if sum(touch.writes for touch in mine) > 1 else advice
         raise NotYet(
-            f"for k = {SMALL[2]} work-item {item} asks global memory {found} times, and {most} are enough: {why}"
+            f"for k = {SMALL[2]} work-item {item} asks global memory {found} times, and {most} are enough: {why} "
+            f"{advice}"
         )
 
 
@@ -397,9 +403,9 @@ class MatmulBenchmark:
         self.others = load.others
         return runs
 
-    def describe_load(self) -> str:
-        """Return in words that the last measurement allows no claim, because the cores were busy; otherwise ""."""
-        return timing.describe_load(self.others)
+    def describe_slowdown(self) -> str:
+        """Return how large a gap must be after the last measurement, in words; "" if they did little."""
+        return timing.describe_slowdown(self.others)
 
     def _note(self, label: str) -> None:
         amount = f"{self.size:,} x {self.size:,}"

@@ -166,10 +166,9 @@ def judge_block(source: str) -> str:
         raise NotYet("C is right, but what is `volatile` must lie in memory, and cannot stay in registers.")
     first, last = SHAPES[0], SHAPES[-1]
     text = without_comments(source)
-    rolled = (
-        len(re.findall(r"\b(?:for|while)\b", text)) - 1 - len(re.findall(r"\bunroll\b", text))
-    )  # one loop is over i
-    remark = f"; {rolled} of its loops may be slower without `#pragma unroll`" if rolled > 0 else ""
+    loops = re.findall(r"(unroll[^\n]*\s*)?\b((?:for|while)\s*\([^)]*\))", text)
+    rolled = [loop for unrolled, loop in loops if not unrolled and not re.search(r"\bk\b", loop)]  # one is over i
+    remark = f"; `{rolled[0]}` may be slower without `#pragma unroll`" if rolled else ""
     return (
         f"{len(SHAPES)} blocks, from {first.rows} x {first.vectors} to {last.rows} x {last.vectors * last.width} "
         f"floats, packed and not packed, each number loaded once for each i{remark}; on {opencl.name(kernel.device)}"
@@ -298,6 +297,7 @@ def check_tune(learner: Callable[..., object]) -> Iterator[str]:
     cases = ((4, ()), (1, ()), (6, (0, 3)), (6, (5,)), (40, (7, 8)))  # how many candidates; which cannot be built
     for count, broken in cases:
         _judge_tuner(learner, Search(rng, count, broken))
+    _refuse_hidden_error(learner, Search(rng, 3, ()))
     tried = f"{len(cases)} searches among candidates some of which cannot be built"
     yield checks.keep_right("tune", learner, tried)
 
@@ -371,6 +371,31 @@ def _judge_tuner(learner: Callable[..., object], search: Search) -> None:
     said = " ".join(printed.getvalue().split())
     if silent := [reason for reason in search.reasons.values() if reason.removesuffix(".") not in said]:
         raise NotYet(f"{search.who} skips a candidate without printing why. The error says {silent[0]!r}.")
+
+
+class _OtherError(TypeError):
+    """What a mistake in `build` would raise; like a WorkshopError, it has a `what` that a learner can print."""
+
+    what = "build itself has a mistake."
+
+
+def _refuse_hidden_error(learner: Callable[..., object], search: Search) -> None:
+    """Refuse a tuner that goes on after an error that is no WorkshopError."""
+
+    def build(candidate: str) -> str:
+        if candidate == search.names[0]:
+            raise _OtherError
+        return search.build(candidate)
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        try:
+            learner(list(search.names), build, search.measure)
+        except Exception:
+            return
+    raise NotYet(
+        "tune also skips a candidate for which build raises a TypeError. Such an error is a mistake in the program: "
+        "skip a WorkshopError alone."
+    )
 
 
 def _judge_search(seconds: dict[Any, Any], search: Search) -> None:

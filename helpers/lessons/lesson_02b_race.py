@@ -66,55 +66,58 @@ def refuse_difference(bench: MatmulBenchmark, actual: np.ndarray) -> None:
 # ---------------------------------------------------------------------------------------------------------- the search
 
 
-def find_drift(seconds: Sequence[float]) -> int:
-    """Return after how many measurements of one kernel its speed changed; 0 if no two parts differ clearly.
+def find_drift(seconds: Sequence[float]) -> tuple[int, int]:
+    """Return which measurements of one kernel, in a row, differ clearly from all others: the first one, and the end.
 
-    The two parts, each of at least 8 measurements, lie as near as possible to their medians. Their middle halves must
-    lie further apart than either spans.
+    (0, 0) stands for none. Both the part and the rest have at least 8 measurements, and lie as near as possible to
+    their medians. Their middle halves must lie further apart than either spans.
     """
 
-    def split(place: int) -> tuple[np.ndarray, np.ndarray]:
-        return np.array(seconds[:place]), np.array(seconds[place:])
+    def split(part: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+        return np.array(seconds[slice(*part)]), np.array([*seconds[: part[0]], *seconds[part[1] :]])
 
-    def sum_distances(place: int) -> float:
-        return sum(float(np.abs(part - np.median(part)).sum()) for part in split(place))
+    def sum_distances(part: tuple[int, int]) -> float:
+        return sum(float(np.abs(side - np.median(side)).sum()) for side in split(part))
 
-    place = min(range(8, len(seconds) - 7), key=sum_distances, default=0)
-    if not place:
-        return 0
-    faster, slower = sorted(split(place), key=lambda part: float(np.median(part)))
+    count = len(seconds)
+    parts = [(begin, end) for begin in range(count) for end in range(begin + 8, count + 1) if end - begin <= count - 8]
+    if not parts:
+        return 0, 0
+    part = min(parts, key=sum_distances)
+    faster, slower = sorted(split(part), key=lambda side: float(np.median(side)))
     (low, end), (begin, high) = np.percentile(faster, [25, 75]), np.percentile(slower, [25, 75])
-    return place if begin - end > max(end - low, high - begin) else 0
+    return part if begin - end > max(end - low, high - begin) else (0, 0)
 
 
 def describe_luck(seconds: Sequence[float]) -> str:
     """Return by how much the best of many measurements of one kernel leads, and whether there was drift, in words."""
     lead = 100 * (np.median(seconds) / min(seconds) - 1)
-    first = find_drift(seconds)
-    drift = "No drift: no first part of the measurements differs clearly from the rest."
-    if first:
-        ratio = np.median(seconds[:first]) / np.median(seconds[first:])
-        slower = f"{100 * (ratio - 1):.0f} % slower" if ratio > 1 else f"{100 * (1 / ratio - 1):.0f} % faster"
-        drift = f"Drift: the first {first} were {slower} than the other {len(seconds) - first}, by their medians."
+    first, end = find_drift(seconds)
+    drift = "No drift found: no 8 measurements or more in a row differ clearly from all others."
+    if end:
+        ratio = np.median(seconds[first:end]) / np.median([*seconds[:first], *seconds[end:]])
+        slower = f"{ratio:.2g} times as long as" if ratio > 1 else f"{1 / ratio:.2g} times as fast as"
+        verb = "took" if ratio > 1 else "were"
+        drift = f"Drift: measurements {first + 1} to {end} {verb} {slower} the others, by their medians."
     return wrap(f"The best of {len(seconds)} equal kernels looks {lead:.1f} % faster than the middle one.\n{drift}")
 
 
 def draw_equal(bench: MatmulBenchmark, seconds: Sequence[float]) -> None:
-    """Draw the speed of one kernel, measured many times; mark the fastest, and where drift changed the speed.
+    """Draw the speed of one kernel, measured many times; mark the fastest, and drift.
 
     Args:
         bench: the benchmark that it multiplied.
         seconds: one measurement for each time.
     """
     speeds = 2e-9 * bench.size**3 / np.array(seconds)
-    middle, best, first = float(np.median(speeds)), int(np.argmax(speeds)), find_drift(seconds)
+    middle, best, (first, end) = float(np.median(speeds)), int(np.argmax(speeds)), find_drift(seconds)
     title = f"One kernel, measured {len(speeds)} times on {bench.device}"
     with figure(7.5, 3.0, title) as (drawn, axes):
         axes.scatter(range(1, len(speeds) + 1), speeds, color=BLUE, s=28)
         axes.scatter([best + 1], [speeds[best]], marker="*", s=190, color="black", zorder=3, label="the fastest")
         axes.axhline(middle, color=GREY, ls="--", lw=1, label="the middle one")
-        if first:
-            axes.axvspan(0.5, first + 0.5, color=GREY, alpha=0.2, lw=0, label="before the change")
+        if end:
+            axes.axvspan(first + 0.5, end + 0.5, color=GREY, alpha=0.2, lw=0, label="drift")
         axes.set(xlabel="measurement, in the order of time", ylabel="GFLOP/s", ylim=(0, 1.1 * speeds.max()))
         axes.legend(fontsize=9, loc="lower right", ncols=3)
     show(drawn, f"{title}: {speeds.min():.3g} to {speeds.max():.3g} GFLOP/s, the middle one {middle:.3g}.")
@@ -128,10 +131,9 @@ def describe_search(seconds: Mapping[Any, float], winner: Any, again: float) -> 
         winner: the fastest candidate.
         again: its seconds, measured again.
     """
-    change = 100 * (again / seconds[winner] - 1)
     return wrap(
         f"The winner of {len(seconds)}: {winner}.\n"
-        f"Measured again, it is {abs(change):.1f} % {'slower' if change > 0 else 'faster'} than in the search."
+        f"Measured again, it took {again / seconds[winner]:.3g} times as long as in the search."
     )
 
 
@@ -155,14 +157,12 @@ def run_finals(bench: MatmulBenchmark, launches: Mapping[Any, Launch], repeats: 
     luck = abs(twins[0].median - twins[1].median)
     ranked = sorted(timed, key=lambda each: timed[each].median)
     best = timed[ranked[0]]
-    busy = bench.describe_load()
-    tied = [each for each in ranked[1:] if not timing.is_claimable(best, timed[each], twins)]
+    tied = [each for each in ranked[1:] if not timing.is_claimable(best, timed[each], twins, bench.others)]
     speed = format_number(2e-9 * size**3 / best.median)
-    print(wrap(f"In turn, {repeats} times each, the fastest of {len(ranked)}: {ranked[0]}, {speed} GFLOP/s."))
-    if busy:
-        print(busy)
-        return ranked
+    print(wrap(f"In turn, {repeats} times each, the fastest median of {len(ranked)}: {ranked[0]}, {speed} GFLOP/s."))
     print(wrap(f"The winner of the search, measured twice in turn, differs from itself by {timing.duration(luck)}."))
+    if busy := bench.describe_slowdown():
+        print(busy)
     print(wrap(f"No claim between it and {len(tied)} of the others{': ' if tied else ''}{'; '.join(map(str, tied))}."))
     return [ranked[0], *tied]
 
@@ -278,8 +278,9 @@ def race(bench: MatmulBenchmark, label: str, launch: Launch, repeats: int) -> di
 def describe_race(bench: MatmulBenchmark, label: str, peak: float) -> Table:
     """Print what a race allows to claim, and return its table.
 
-    A run that is faster than the data sheet allows is refused; one faster than the measured peak, or on busy cores, has
-    no share of it.
+    A run that is faster than the data sheet allows is refused; one faster than the measured peak has no share of it.
+    Beside other programs, nothing is claimed: NumPy's two threads once took 50 times as long as a kernel then (0.97 of
+    the cores), and 1.1 times as long on a quiet machine.
 
     Args:
         bench: holds the runs of `race`.
@@ -300,7 +301,10 @@ def describe_race(bench: MatmulBenchmark, label: str, peak: float) -> Table:
             )
             text = f"Measure again: the product's fastest run {faster}. That peak is too low: likely, another program "
             print(wrap(f"{text}slowed it down."))
-        if speed > peak or bench.describe_load():
+        if busy := timing.describe_load(bench.others):
+            print(busy)  # threads that wait for each other lose more than `timing.find_slowdown` says
+            return table
+        if speed > peak:
             peak = math.nan
         print(describe_gaps(bench, (label, twin), (best, label)))
         share = 100 * compute_gain(bench, (label, twin), (best, label))
@@ -348,18 +352,18 @@ def compute_gain(bench: MatmulBenchmark, twins: tuple[str, str], pair: tuple[str
     """
     before, after = (bench.runs[name] for name in pair)
     one, other = (bench.runs[name] for name in twins)
-    is_claimable = timing.is_claimable(before, after, (one, other)) and not bench.describe_load()
+    is_claimable = timing.is_claimable(before, after, (one, other), bench.others)
     return before.median / after.median if is_claimable else math.nan
 
 
 def describe_gaps(bench: MatmulBenchmark, twins: tuple[str, str], *pairs: tuple[str, str]) -> str:
     """Return what may be claimed of pairs of products, as `compute_gain` takes them."""
-    if busy := bench.describe_load():
-        return busy
     one, other = (bench.runs[name] for name in twins)
     luck = timing.duration(abs(one.median - other.median))
     lines = [wrap(f"A/A: the same kernel, measured twice in turn, differs from itself by {luck}.")]
-    lines += [timing.compare(bench.runs[before], bench.runs[after], (one, other)) for before, after in pairs]
+    lines += [bench.describe_slowdown()] if bench.describe_slowdown() else []
+    for before, after in pairs:
+        lines.append(timing.compare(bench.runs[before], bench.runs[after], (one, other), bench.others))
     return "\n".join(lines)
 
 

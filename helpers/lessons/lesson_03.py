@@ -16,7 +16,7 @@ from helpers.judge import checks
 from helpers.measure import plots, records, timing
 from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, SKY
 from helpers.measure.tables import Table
-from helpers.measure.timing import Measurement, compare, duration, is_clear
+from helpers.measure.timing import Measurement, compare, duration
 
 CUMULATIVE = "function (I[N]) -> (O) { O[i: N] = +(I[k]), i - k < N; }"
 # Exercise 2 as the learner finds it, and its solution, which is timed where the learner's is not right.
@@ -166,20 +166,18 @@ def claim_ratio(first: Measurement, second: Measurement, others: float) -> float
     Args:
         first: what was timed.
         second: what was timed beside it.
-        others: what share of the cores other programs used meanwhile, 0 to 1; above timing.BUSY, nothing is claimed.
+        others: what share of the cores other programs used meanwhile, 0 to 1.
     """
-    if busy := timing.describe_load(others):
+    if busy := timing.describe_slowdown(others):
         print(busy)
-        return "no claim"
-    print(compare(first, second))
+    print(compare(first, second, others=others))
     ratio = first.median / second.median
-    return "no claim" if not is_clear(first, second) else ratio if ratio < 100 else round(ratio)
+    is_claimed = timing.is_claimable(first, second, others=others)
+    return "no claim" if not is_claimed else ratio if ratio < 100 else round(ratio)
 
 
 def draw_blocks(runs: Mapping[str, Measurement], blocks: Mapping[str, tuple[int, int]], n: int, others: float) -> None:
     """Draw the speed of a product for each block, with what was counted, and compare two of them each.
-
-    Beside other programs, what was recorded on a GPU is drawn, and nothing is compared.
 
     Args:
         runs: what was timed, by label; that of NumPy is "NumPy".
@@ -196,14 +194,9 @@ def draw_blocks(runs: Mapping[str, Measurement], blocks: Mapping[str, tuple[int,
         colors[name] = {"16 x 4": ORANGE, "4 x 16": GREEN, "NumPy": GREY, "yours": SKY}.get(label, BLUE)
         records.add_run(run, "GFLOP/s", work, f"{n:,} x {n:,}", label)
     title = f"The same product in blocks, on {runs['4 x 16'].device}; NumPy on {runs['NumPy'].device}"
-    lines = [compare(runs["16 x 4"], runs["4 x 16"]), compare(runs["yours"], runs["the compiler's"])]
-    if others > timing.BUSY:
-        column = records.find_column("03", [label for label in runs if label not in ("yours", "NumPy")])
-        notes = column.notes.items()
-        speeds = {_describe_block(label, blocks): (each.value, each.value, each.value) for label, each in notes}
-        title, lines = f"The same product in blocks, recorded on {column.device}", list(column.below)
     plots.show(*plots.draw_speeds(speeds, title, "speed of the product, GFLOP/s", colors=colors))
-    print(*lines, sep="\n")
+    for first, second in (("16 x 4", "4 x 16"), ("yours", "the compiler's")):
+        print(compare(runs[first], runs[second], others=others))
 
 
 def _describe_block(label: str, blocks: Mapping[str, tuple[int, int]]) -> str:
@@ -233,12 +226,12 @@ def tabulate_sums(asked: Mapping[int, int], statements: str) -> Table:
             runs[f"rows of {length:,}"] = program.measure(numbers.reshape(-1, length))
     rows = []
     for name, run in {**runs, "NumPy": by_numpy}.items():
-        is_apart = min(run.seconds) > max(by_numpy.seconds) or is_clear(run, by_numpy)
-        is_claimed = is_apart and load.others <= timing.BUSY
+        is_apart = min(run.seconds) > max(by_numpy.seconds) or timing.is_clear(run, by_numpy)
+        is_claimed = is_apart and timing.find_factor(run, by_numpy) > timing.find_slowdown(load.others)
         beside = f"{float(f'{run.median / by_numpy.median:.2g}'):,g}" if is_claimed else "no claim"
         count = counted.get(name, f"{numbers.size:,} numbers")
         rows.append((name, count, duration(run.median), duration(run.spread), "1" if name == "NumPy" else beside))
     below = [f"NumPy on {by_numpy.device}, the rest on {opencl.name(program.device)}."]
-    if busy := timing.describe_load(load.others):
+    if busy := timing.describe_slowdown(load.others):
         below.append(busy)
     return Table(rows, ("", "counted", "time", "spread", "times as long as NumPy"), below)
