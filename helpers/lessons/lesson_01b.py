@@ -95,7 +95,8 @@ class Curve:
         """What can be said of `enough`, in words: "no claim" if units have no group."""
         if self.enough < ENOUGH * self.fewest:
             return "no claim"
-        return mark_disturbed(f"{self.enough:,} work-items", self.others)
+        noun = "work-item" if self.enough == 1 else "work-items"
+        return mark_disturbed(f"{self.enough:,} {noun}", self.others)
 
     def name(self, items: int) -> str:
         """Return what a record calls the speed with this number of work-items."""
