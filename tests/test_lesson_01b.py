@@ -15,6 +15,7 @@ from helpers.lessons import lesson_01b_limits as limits
 from helpers.measure import records, timing
 from helpers.measure.timing import Measurement
 
+ROOFS = lesson_01b.Roofs(40.0, 100.0)
 TWO = lesson_01b.write_chains(2).replace("chains", "two")
 
 
@@ -221,12 +222,12 @@ def test_a_device_whose_other_units_are_busy_gets_no_claim(monkeypatch, capsys):
     """A unit alone is what a busy computer leaves of two."""
     found = lesson_01b.measure_groups(Unit(monkeypatch, 4).launch, 4, make_queue())
     assert found.enough == 4 and found.claim == "no claim" and "quiet" in printed(capsys)
-    assert lesson_01b.measure_groups(Unit(monkeypatch, 8).launch, 4, make_queue()).claim == 8
+    assert lesson_01b.measure_groups(Unit(monkeypatch, 8).launch, 4, make_queue()).claim == "8 work-items"
 
 
 def test_groups_are_added_as_long_as_they_gain(monkeypatch):
     found = lesson_01b.measure_groups(Unit(monkeypatch, 64).launch, 1, make_queue())
-    assert list(found.runs)[-1] > 64 and found.claim == 64
+    assert list(found.runs)[-1] > 64 and found.claim == "64 work-items"
 
 
 def test_the_curve_of_groups_is_noted(monkeypatch, tmp_path):
@@ -263,13 +264,13 @@ def case(ratios, intensity=0.25, speed=9.0, spread=0.0):
 def test_a_limit_is_named_only_if_every_experiment_allows_it(ratios, speed):
     """What has room is never called the limit; nor is memory or arithmetic far below the roof."""
     items, each, operations = (ratio < 1.5 for ratio in ratios)
-    name = case(ratios, speed=speed).describe_limit(40.0, 100.0)
+    name = case(ratios, speed=speed).describe_limit(ROOFS)
     assert (name == "launch") == (items and each and operations)
     if name in ("memory", "arithmetic"):
         assert speed == 9.0 and not (items or each) and (name == "memory") == operations
     assert name != "too few work-items" or (items and not operations)
     assert name != "too little in each" or (each and not items and not operations)
-    row = limits.tabulate_limits([case(ratios, speed=speed)], 40.0, 100.0, curve({1: 1.0})).rows[0]
+    row = limits.tabulate_limits([case(ratios, speed=speed)], ROOFS, curve({1: 1.0})).rows[0]
     assert row[-2] == ("90 %" if speed == 9.0 else "30 %") and row[-1].startswith(name)
 
 
@@ -279,11 +280,11 @@ def test_a_limit_is_named_only_if_every_experiment_allows_it(ratios, speed):
         ((2.0, 2.0, 1.6), 0.02, 40.0, "no claim"),  # arithmetic or memory
         ((3.4, 2.0, 1.0), 0.0, 40.0, "no claim"),  # much longer than twice the work can take
         ((2.0, 2.0, 1.0), 0.0, 30.0, "no claim"),  # above its roof
-        ((2.0, 2.0, 1.0), 0.0, float("nan"), "cannot tell"),
+        ((2.0, 2.0, 1.0), 0.0, 90.0, "cannot tell"),  # far below its roof
     ],
 )
 def test_a_limit_has_no_name_if_the_measurements_disagree(ratios, spread, bandwidth, said):
-    assert case(ratios, spread=spread).describe_limit(bandwidth, 100.0) == said
+    assert case(ratios, spread=spread).describe_limit(lesson_01b.Roofs(bandwidth, 100.0)) == said
 
 
 @pytest.mark.parametrize(
@@ -306,27 +307,31 @@ def test_a_wrong_limit_is_told_which_experiment_contradicts_it(capsys, entry, me
     assert (message in said and said.startswith("not yet")) if message else said.startswith("right")
 
 
-def test_beside_other_programs_nothing_is_claimed_and_no_own_number_drawn(monkeypatch, capsys):
+def test_what_was_measured_beside_other_programs_is_shown_and_marked(monkeypatch, capsys):
     shown = []
     monkeypatch.setattr(limits, "show", lambda figure, alt: shown.append(alt))
     monkeypatch.setattr(lesson_01b, "show", lambda figure, alt: shown.append(alt))
     busy = dataclasses.replace(curve({1: 1.0, 16: 9.5}), others=0.5)
     lesson_01b.draw_curves([busy, busy], "mine")
-    assert busy.claim == busy.compare_steps(16) == "no claim" and "NVIDIA H100" in shown[0]
+    assert busy.claim == "16 work-items (disturbed)" and f"enough: {busy.claim}" in shown[0] and "H100" in shown[0]
     found = {count: lesson_01b.Chains(run(1.0), 10.0 * count, 1e-9, 0.5) for count in (1, 8)}
-    assert [row[4] for row in lesson_01b.tabulate_chains(found).rows] == ["no claim"] * 2
+    assert [row[4] for row in lesson_01b.tabulate_chains(found).rows] == ["1 times (disturbed)", "8 times (disturbed)"]
     each = dataclasses.replace(case((2.0, 2.0, 1.0)), others=0.5)
-    table = limits.tabulate_limits([each], float("nan"), float("nan"), busy)
-    assert table.rows[0][-2:] == ("no claim", "no claim") and "50 %" in " ".join(table.below)
-    limits.draw_roofline([each] * 6, float("nan"), float("nan"), "mine")
-    assert shown[1].count("for each byte, no claim") == 6
+    for table in (
+        limits.tabulate_limits([each], ROOFS, busy),
+        limits.tabulate_limits([case((2.0, 2.0, 1.0))], ROOFS._replace(others=0.5), busy),
+    ):
+        assert table.rows[0][1:4] == ("2", "2", "1")
+        assert table.rows[0][-1] == "no claim" and "50 %" in " ".join(table.below)
+    limits.draw_roofline([each] * 6, ROOFS, "mine")
+    assert "mine (disturbed)" in shown[1] and shown[1].count("for each byte, 9 GFLOP/s") == 6
 
 
 def test_empty_lanes_are_named_where_no_limit_can_be(capsys):
     slow = lesson_01b.Curve("one group", {1: run(1.0), 16: run(16.0)}, {1: 1.0, 16: 1.0}, {1: 1, 16: 1})
     far = case((2.0, 2.0, 2.0), speed=3.0)
-    assert "16 work-items took 16 times" in " ".join(limits.tabulate_limits([far], 40.0, 100.0, slow).below)
-    assert not limits.tabulate_limits([case((2.0, 2.0, 1.0))], 40.0, 100.0, slow).below
+    assert "16 work-items took 16 times" in " ".join(limits.tabulate_limits([far], ROOFS, slow).below)
+    assert not limits.tabulate_limits([case((2.0, 2.0, 1.0))], ROOFS, slow).below
 
 
 def test_six_kernels_are_varied_and_drawn_below_the_roof(capsys, monkeypatch):
@@ -344,7 +349,7 @@ def test_six_kernels_are_varied_and_drawn_below_the_roof(capsys, monkeypatch):
     cases = limits.measure_cases(cl.CommandQueue(context), buffers, size)
     assert [round(each.intensity, 3) for each in cases[:3]] == [0.083] * 3
     assert all(set(each.runs) == {limits.BASE, *limits.EXPERIMENTS} for each in cases)
-    limits.draw_roofline(cases, 40.0, 100.0, "a device")
+    limits.draw_roofline(cases, ROOFS, "a device")
     assert "a device" in shown[0]
     assert all(f"{each.label}, recorded on a GPU: " in shown[0] for each in cases if "size_t" not in each.label)
     assert "NVIDIA H100" in printed(capsys)

@@ -57,11 +57,6 @@ def test_a_barrier_for_half_of_a_group_is_said_without_a_hint_on_macros():
     assert "macro" not in str(refused.value)
 
 
-def test_an_order_that_is_only_a_view_is_refused_because_memory_does_not_change(capsys):
-    lesson_15.check_drift(np.transpose, lesson_15.DRIFT_ARRAYS)
-    assert "view" in capsys.readouterr().out
-
-
 def test_the_figure_of_the_banks_says_the_turns(monkeypatch):
     shown = []
     monkeypatch.setattr(lesson_15, "show", lambda drawn, alt: shown.append(alt))
@@ -80,8 +75,9 @@ def test_the_reads_are_what_a_time_exceeds_the_control_by(capsys):
     assert "2 times as fast" in capsys.readouterr().out
     assert [row[5] for row in table.rows][1:] == ["no claim", ""] and "NVIDIA H100" in " ".join(table.below)
     runs.others = 0.5
-    assert [row[3] for row in lesson_15_clock.compare_drifts(None, runs).rows] == ["no claim", "no claim", ""]
-    assert "measured: no claim" in capsys.readouterr().out
+    busy = lesson_15_clock.compare_drifts(None, runs)
+    assert [row[3] for row in busy.rows] == ["2.5 s (disturbed)", "500 ms (disturbed)", ""]
+    assert "2 times as fast (disturbed)" in capsys.readouterr().out
     runs.others = 0.0
     del runs["arrays"]  # it computed something wrong
     assert len(lesson_15_clock.compare_drifts(None, runs).rows) == 2
@@ -106,13 +102,14 @@ def test_accesses_are_counted_for_as_many_neighbors_as_are_asked_for():
 
 
 def test_a_shorter_row_changes_no_count(capsys):
-    runs = lesson_15_clock.Runs(zip(lesson_15_clock.TRANSPOSES, map(run, (4.0, 1.0, 1.0, 0.5)), strict=True))
+    runs = lesson_15_clock.Runs(zip(lesson_15_clock.TRANSPOSES, map(run, (8.0, 4.0, 1.0, 0.5, 0.25)), strict=True))
     table = lesson_15_clock.compare_transposes(4, runs, 64)
     assert [row[:3] for row in table.rows] == [
         ("naive", "1,056", "0"),
         ("naive, n - 32", "1,056", "0"),
         ("tile", "64", "1,056"),
         ("padded tile", "64", "64"),
+        ("copy", "64", "0"),
     ]
     assert "8 times as fast" in capsys.readouterr().out
 
@@ -126,13 +123,3 @@ def test_a_start_inside_a_line_that_costs_no_line_is_among_the_cases(first, stri
     for _ in range(3):
         lesson_15.check_lines(add_one_for_each_start_inside_a_line)
         assert capsys.readouterr().out.startswith("not yet")
-
-
-@pytest.mark.parametrize(
-    "add",
-    [lambda particles: particles[:, 0] + particles[:, 3] / 2, lambda particles: particles[:, [0, 3]].T],
-    ids=["the result", "two columns"],
-)
-def test_an_order_with_more_than_the_particles_numbers_is_refused(add, capsys):
-    lesson_15.check_drift(lambda particles: np.append(add(particles), particles.T), lesson_15.DRIFT_ARRAYS)
-    assert capsys.readouterr().out.startswith("not yet")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -92,9 +91,12 @@ class Curve:
         return next(items for items, speed in self.speeds.items() if speed >= ENOUGH * self.best)
 
     @property
-    def claim(self) -> int | str:
-        """What can be said of `enough`: the number, or "no claim" beside other programs or if units have no group."""
-        return "no claim" if self.others > timing.BUSY or self.enough < ENOUGH * self.fewest else self.enough
+    def claim(self) -> str:
+        """What can be said of `enough`, in words: "no claim" if units have no group."""
+        if self.enough < ENOUGH * self.fewest:
+            return "no claim"
+        noun = "work-item" if self.enough == 1 else "work-items"
+        return mark_disturbed(f"{self.enough:,} {noun}", self.others)
 
     def name(self, items: int) -> str:
         """Return what a record calls the speed with this number of work-items."""
@@ -104,10 +106,14 @@ class Curve:
         """Return the seconds in which all work-items make one step, in the fastest run."""
         return min(self.runs[items].seconds) / self.steps[items]
 
-    def compare_steps(self, items: int) -> float | str:
-        """Return how many times as long a step of so many work-items takes as one of 1, or "no claim"."""
-        ratio = round(self.time_step(items) / self.time_step(1), 1)
-        return "no claim" if self.others > timing.BUSY else ratio
+    def compare_steps(self, items: int) -> float:
+        """Return how many times as long a step of so many work-items takes as one of 1."""
+        return round(self.time_step(items) / self.time_step(1), 1)
+
+
+def mark_disturbed(text: str, others: float) -> str:
+    """Return what was measured, in words, marked if other programs used more than timing.BUSY of the cores."""
+    return f"{text} (disturbed)" if others > timing.BUSY and text != "no claim" else text
 
 
 def find_steps(launch: Callable[[int], object], queue: cl.CommandQueue) -> int:
@@ -172,13 +178,12 @@ def measure_unit(launch: LaunchSteps, queue: cl.CommandQueue) -> Curve:
     unit = measure_curve(ONE_GROUP, launch, sizes, queue)
     if busy := timing.describe_load(unit.others):
         print(busy)
-        return unit
     print(f"1 work-item: a step takes {timing.duration(unit.time_step(1))}, {format_number(unit.speeds[1])} GFLOP/s")
     for items in sorted(({16, 64, unit.enough, most} & set(unit.runs)) - {1}):
         step, ratio = unit.time_step(items), unit.time_step(items) / unit.time_step(1)
         text = f"{items:,} work-items: a step takes {timing.duration(step)}, {format_number(ratio, 2)} times that of 1"
         print(f"{text}, {format_number(unit.speeds[items])} GFLOP/s")
-    print(f"Enough for this unit: {unit.enough:,}.")
+    print(f"Enough for this unit: {mark_disturbed(f'{unit.enough:,}', unit.others)}.")
     return unit
 
 
@@ -196,7 +201,7 @@ def measure_groups(launch: LaunchSteps, size: int, queue: cl.CommandQueue) -> Cu
     curve = dataclasses.replace(curve, fewest=units * size)
     if busy := timing.describe_load(curve.others):
         print(busy)
-    elif curve.claim == "no claim":
+    if curve.claim == "no claim":
         print(f"If {curve.enough:,} were enough, some of the {units} units would need no group. Likely other programs")
         print("kept those busy, or units share a core. A run on a quiet computer would tell.")
     return curve
@@ -259,14 +264,11 @@ def name_chains(count: int) -> str:
     return f"{count} chain{'s' if count > 1 else ''} in each work-item"
 
 
-def claim_gain(found: Mapping[int, Chains], count: int) -> float | str:
-    """Return how many times as fast so many chains are as 1.
-
-    It is "no claim" beside other programs, or if any gained more than overlap can give.
-    """
+def claim_gain(found: Mapping[int, Chains], count: int) -> str:
+    """Return how many times as fast so many chains are as 1; "no claim" if any gained more than overlap can give."""
     gains = {chains: each.speed / found[1].speed for chains, each in found.items()}
     is_possible = all(gain <= ABOVE * chains for chains, gain in gains.items())
-    return round(gains[count], 1) if is_possible and found[1].others <= timing.BUSY else "no claim"
+    return mark_disturbed(f"{round(gains[count], 1):g} times", found[1].others) if is_possible else "no claim"
 
 
 def tabulate_chains(found: Mapping[int, Chains]) -> Table:
@@ -274,25 +276,35 @@ def tabulate_chains(found: Mapping[int, Chains]) -> Table:
     rows = []
     for count, (run, speed, each, _) in found.items():
         gain, spread = claim_gain(found, count), timing.duration(run.spread / run.median * each)
-        beside = gain if isinstance(gain, str) else f"{gain:g} times"
-        rows.append((name_chains(count), timing.duration(each), spread, f"{format_number(speed)} GFLOP/s", beside))
+        rows.append((name_chains(count), timing.duration(each), spread, f"{format_number(speed)} GFLOP/s", gain))
     headers = "", "a round, fastest run", "spread", "speed", "beside 1 chain"
-    doubt = "No claim: some gained more than full overlap allows. Run the cell again."
-    doubt = timing.describe_load(found[1].others) or doubt
-    below = (doubt,) if claim_gain(found, 1) == "no claim" else ()
-    return records.add_column(Table(rows, headers, below), LESSON)
+    below = [timing.describe_load(found[1].others)]
+    if claim_gain(found, 1) == "no claim":
+        below.append("No claim: some gained more than full overlap allows. Run the cell again.")
+    return records.add_column(Table(rows, headers, list(filter(None, below))), LESSON)
 
 
-def measure_roofs(queue: cl.CommandQueue, size: int) -> tuple[float, float]:
-    """Return the bandwidth in GB/s of copies of `size` floats, and the peak in GFLOP/s; NaN beside other programs."""
+class Roofs(NamedTuple):
+    """What limits every kernel of a device."""
+
+    bandwidth: float  # what copies reached, in GB/s
+    peak: float  # what multiply-adds reached, in GFLOP/s
+    others: float = 0.0  # what share of the cores other programs used meanwhile
+
+    def find_roof(self, intensity: float) -> float:
+        """Return the GFLOP/s that a kernel with so many operations for each byte may reach at most."""
+        return min(intensity * self.bandwidth, self.peak)
+
+
+def measure_roofs(queue: cl.CommandQueue, size: int) -> Roofs:
+    """Time copies of `size` floats and multiply-adds, and print two roofs."""
     with timing.Load() as load:
-        roofs = lesson_02.measure_bandwidth(queue, size), lesson_02.measure_peak(queue)
+        bandwidth, peak = lesson_02.measure_bandwidth(queue, size), lesson_02.measure_peak(queue)
     if busy := timing.describe_load(load.others):
         print(busy)
-        return math.nan, math.nan
-    bandwidth, peak = roofs
+    roofs = Roofs(bandwidth, peak, load.others)
     for name, operations, moved in (("add", 1, 12), ("chain with 1,000 steps", 2_000, 8)):
-        roof = format_number(min(operations / moved * bandwidth, peak))
+        roof = format_number(roofs.find_roof(operations / moved))
         print(f"roof of {name}: min({operations:,} / {moved} * {bandwidth:.3g}, {peak:.3g}) = {roof} GFLOP/s")
     return roofs
 
@@ -301,19 +313,15 @@ def measure_roofs(queue: cl.CommandQueue, size: int) -> tuple[float, float]:
 
 
 def draw_curves(curves: Sequence[Curve], device: str) -> None:
-    """Draw the speed of `chain` against the number of work-items, and what a GPU reached with such groups.
-
-    What was measured beside other programs is not drawn.
-    """
+    """Draw the speed of `chain` against the number of work-items, and what a GPU reached with such groups."""
     title, words, recorded = f"How many work-items are enough? {device}", [], []
     with figure(7.5, 4.0, title) as (drawn, axes):
         for curve, color, marker in zip(curves, (SKY, BLUE), "^o", strict=True):
-            if curve.others <= timing.BUSY:
-                name = f"{curve.groups}, best: {format_number(curve.best)} GFLOP/s"
-                axes.plot(*_find_shares(curve.speeds), color=color, marker=marker, ms=5, label=name)
-                share = 100 * curve.speeds[curve.enough] / curve.best
-                axes.plot(curve.enough, share, "o", mfc="none", mec=color, ms=14, mew=2)
-                words.append(f"{curve.groups}: enough: {curve.claim}, up to {format_number(curve.best)} GFLOP/s")
+            name = mark_disturbed(f"{curve.groups}, best: {format_number(curve.best)} GFLOP/s", curve.others)
+            axes.plot(*_find_shares(curve.speeds), color=color, marker=marker, ms=5, label=name)
+            share = 100 * curve.speeds[curve.enough] / curve.best
+            axes.plot(curve.enough, share, "o", mfc="none", mec=color, ms=14, mew=2)
+            words.append(f"{curve.groups}: enough: {curve.claim}, up to {format_number(curve.best)} GFLOP/s")
             recorded.append(_draw_recorded(axes, curve, color))
         axes.axhline(100 * ENOUGH, color=GREY, lw=1)
         label = f"work-items (large circle: first with {100 * ENOUGH:.0f} %)"

@@ -350,7 +350,7 @@ def _judge_limit(letter: str, measured: tuple[float, float, float, float], limit
     for doubled, ratio, expected in zip(DOUBLED, measured[:3], PATTERNS.get(named, (None,) * 3), strict=True):
         if expected not in (None, ratio < CHEAP):
             would = "would be almost free" if expected else "would take longer"
-            found = f"in the table, it took {ratio:g} times as long"
+            found = f"in the table, it took {'just' if ratio == 1 else f'{ratio:g} times'} as long"
             raise NotYet(f"kernel {letter}: if {named!r} were its limit, {doubled} {would}; {found}.")
     if named != (right := decide_limit(*measured)):
         doubt = f"{named!r} fits its numbers, but so does {right!r}, which is above it in the table."

@@ -12,7 +12,17 @@ import numpy as np
 
 from helpers.devices import opencl
 from helpers.errors import wrap
-from helpers.lessons.lesson_01b import LESSON, Curve, find_steps, name_chains, note_fastest, take_turns, write_chains
+from helpers.lessons.lesson_01b import (
+    LESSON,
+    Curve,
+    Roofs,
+    find_steps,
+    mark_disturbed,
+    name_chains,
+    note_fastest,
+    take_turns,
+    write_chains,
+)
 from helpers.lessons.lesson_01b_exercises import ABOVE, LONGEST, REMEDIES, UNKNOWN, decide_limit
 from helpers.measure import records, timing
 from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, SKY, figure, show
@@ -71,22 +81,17 @@ class Case:
         base = float(np.quantile(self.runs[BASE].seconds, share))
         return {name: float(np.quantile(self.runs[name].seconds, share)) / base for name in EXPERIMENTS}
 
-    def compute_share(self, bandwidth: float, peak: float) -> float:
+    def compute_share(self, roofs: Roofs) -> float:
         """Return the speed divided by the roof, which is the smaller of what memory and the lanes allow."""
-        return self.speed / min(self.intensity * bandwidth, peak)
+        return self.speed / roofs.find_roof(self.intensity)
 
-    def describe_limit(self, bandwidth: float, peak: float) -> str:
-        """Return the limit, if it is the same for the fastest run and for the fastest quarter, or "no claim".
-
-        Args:
-            bandwidth: what copies reached, in GB/s; NaN without a claim, like `peak`.
-            peak: what multiply-adds reached, in GFLOP/s.
-        """
-        share = self.compute_share(bandwidth, peak)
+    def describe_limit(self, roofs: Roofs) -> str:
+        """Return the limit, if it is the same for the fastest run and for the fastest quarter, or "no claim"."""
+        share = self.compute_share(roofs)
         ratios = [tuple(self.compute_ratios(faster).values()) for faster in (0, 0.25)]
         names = {decide_limit(*each, share) for each in ratios}
         is_odd = share > ABOVE or max(map(max, ratios)) > LONGEST
-        if self.others > timing.BUSY or is_odd or len(names) > 1:
+        if max(self.others, roofs.others) > timing.BUSY or is_odd or len(names) > 1:
             return NO_CLAIM
         return names.pop()
 
@@ -161,64 +166,53 @@ def _vary_chains(queue: cl.CommandQueue, buffers: Sequence[cl.Buffer], items: in
     }
 
 
-def tabulate_limits(cases: Sequence[Case], bandwidth: float, peak: float, unit: Curve) -> Table:
+def tabulate_limits(cases: Sequence[Case], roofs: Roofs, unit: Curve) -> Table:
     """Return for each kernel the ratios of its experiments, its share of its roof, its limit, and what to change.
 
     Args:
         cases: the kernels.
-        bandwidth: what copies reached, in GB/s; NaN without a claim, like `peak`.
-        peak: what multiply-adds reached, in GFLOP/s.
+        roofs: of this device.
         unit: the curve of one work-group, which shows whether the compiler fills lanes.
     """
     rows, limits = [], []
     for case in cases:
         ratios = [format_number(ratio, 2) for ratio in case.compute_ratios().values()]
-        share, limit = 100 * case.compute_share(bandwidth, peak), case.describe_limit(bandwidth, peak)
+        share, limit = 100 * case.compute_share(roofs), case.describe_limit(roofs)
         said = f"{limit}: {REMEDIES[limit]}" if limit in REMEDIES else limit
-        rows.append((case.label, *ratios, NO_CLAIM if math.isnan(share) else f"{share:.0f} %", said))
+        rows.append((case.label, *ratios, f"{share:.0f} %", said))
         limits.append(limit)
     headers = "", "work-items x 2", "in each x 2", "operations x 2", "of its roof", "limit: what to change"
-    return Table(rows, headers, _explain_doubts(cases, limits, unit))
+    others = max(roofs.others, *(case.others for case in cases))
+    return Table(rows, headers, _explain_doubts(others, limits, unit))
 
 
-def _explain_doubts(cases: Sequence[Case], limits: Sequence[str], unit: Curve) -> list[str]:
+def _explain_doubts(others: float, limits: Sequence[str], unit: Curve) -> list[str]:
     """Return the lines below the table of limits: why some have no name."""
-    busy = timing.describe_load(max(case.others for case in cases))
+    busy = timing.describe_load(others)
     below = [busy] if busy else []
     if NO_CLAIM in limits and not busy:
         below.append("No claim: times disagree, likely because other programs ran. Run the cell again.")
-    times = unit.compare_steps(LANES) if LANES in unit.runs else NO_CLAIM
-    if limits[-1] == UNKNOWN and not isinstance(times, str) and times > EMPTY:
+    times = unit.compare_steps(LANES) if LANES in unit.runs and unit.others <= timing.BUSY else 0
+    if limits[-1] == UNKNOWN and times > EMPTY:
         text = f"In the first curve, {LANES} work-items took {times:g} times as long as 1: likely, the compiler leaves"
         below.append(f"{text} lanes empty, and the peak counts all. A kernel with float16 would tell.")
     return below
 
 
-def draw_roofline(cases: Sequence[Case], bandwidth: float, peak: float, device: str) -> None:
-    """Draw this device's roof and the kernels, the published roof of a GPU and what was recorded on one.
-
-    What was measured beside other programs is not drawn.
-
-    Args:
-        cases: the kernels.
-        bandwidth: what copies reached, in GB/s; NaN without a claim, like `peak`.
-        peak: what multiply-adds reached, in GFLOP/s.
-        device: its name.
-    """
-    title, words = f"What does the roof allow? {device}", []
+def draw_roofline(cases: Sequence[Case], roofs: Roofs, device: str) -> None:
+    """Draw the roofs of this device, by its name, and the kernels; a GPU's published roof, and what was recorded."""
+    others = max(roofs.others, *(case.others for case in cases))
+    title, words = mark_disturbed(f"What does the roof allow? {device}", others), []
     grid = np.geomspace(0.03, 4 * max(case.intensity for case in cases), 200)
     name, published_peak, published_bandwidth = DATA_SHEET
     column = records.find_column(LESSON, [case.label for case in cases])
     looks = (BLUE, "o"), (PINK, "v"), (PINK, "^"), (ORANGE, "s"), (SKY, "P"), (GREEN, "D")
     with figure(7.5, 5.2, title) as (drawn, axes):
-        if not math.isnan(bandwidth * peak):
-            axes.plot(grid, np.minimum(bandwidth * grid, peak), color="black", lw=2, label="the roof here")
+        axes.plot(grid, [*map(roofs.find_roof, grid)], color="black", lw=2, label="the roof here")
         axes.plot(grid, np.minimum(published_bandwidth * grid, published_peak), color=GREY, ls=":", label=name)
         for case, (color, marker) in zip(cases, looks, strict=True):
-            here = case.speed if case.others <= timing.BUSY else math.nan
-            reached = NO_CLAIM if math.isnan(here) else f"{here:.3g} GFLOP/s"
-            axes.plot(case.intensity, here, marker, color=color, ms=8, label=case.label)
-            words.append(f"{case.label}: {case.intensity:.2g} operations for each byte, {reached}")
+            axes.plot(case.intensity, case.speed, marker, color=color, ms=8, label=case.label)
+            words.append(f"{case.label}: {case.intensity:.2g} operations for each byte, {case.speed:.3g} GFLOP/s")
             recorded = column.get(case.label)
             if not math.isnan(recorded):
                 axes.plot(case.intensity, recorded, marker, mfc="none", mec=color, ms=8)

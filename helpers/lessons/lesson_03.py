@@ -33,7 +33,7 @@ function (I[B, R]) -> (O) {
 }
 """
 ROWS = 128  # of exercise 3, and their length
-FEWER = 10  # at least as many times fewer points than the given line
+FEWER = 10  # at most one such part of the given line's points
 
 
 @checks.print_verdict
@@ -48,7 +48,11 @@ def check_gram(source: str) -> Iterator[str]:
 
     if isinstance(source, str) and re.sub(r"//[^\n]*|\s", "", source).endswith(COPY):
         raise checks.NotDone("the line still copies A, as it did before you changed it.")
-    yield judge_tile(source, lambda a: a.T @ a, cases, {"each row meets each row": lambda a: a @ a.T})
+    ideas = {
+        "each row meets each row": lambda a: a @ a.T,
+        "each column meets only itself": lambda a: np.repeat((a * a).sum(0)[:, None], a.shape[1], 1),
+    }
+    yield judge_tile(source, lambda a: a.T @ a, cases, ideas)
 
 
 def judge_tile(
@@ -113,7 +117,10 @@ def check_fused(source: str) -> Iterator[str]:
         others = (rng.integers(-9, 10, (3, size)).astype(np.float32) for size in (1, 7, 1_000, *rng.integers(2, 70, 3)))
         return [tuple(first), *map(tuple, others)]
 
-    ideas = {"max comes before C is added": lambda a, b, c: np.maximum(a * b, 0) + c}
+    ideas = {
+        "max comes before C is added": lambda a, b, c: np.maximum(a * b, 0) + c,
+        "the smaller of two is taken": lambda a, b, c: np.minimum(a * b + c, 0),
+    }
     tried = judge_tile(source, lambda a, b, c: np.maximum(a * b + c, 0), cases, ideas)
     kernels = len(tile.Function(source).stages((8,), (8,), (8,)).code.kernels)
     if re.sub(r"//[^\n]*|\s", "", source) == re.sub(r"\s", "", THREE):
@@ -144,7 +151,7 @@ def check_sums(source: str) -> Iterator[str]:
     if FEWER * asked > given:
         raise checks.NotYet(
             f"the results are right, but for {ROWS} rows of {ROWS} your kernels visit {asked:,} points. The one "
-            f"line above visits {given:,}: visit {FEWER} times fewer."
+            f"line above visits {given:,}: visit at most 1/{FEWER} of them."
         )
     yield checks.keep_right("sums", source, tried)
     yield f"{asked:,} points for {ROWS} rows of {ROWS}, and the one line visits {given:,}"

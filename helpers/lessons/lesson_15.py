@@ -29,7 +29,8 @@ __kernel void strided(__global const float *x, __global float *y, int first, int
 """
 FILL = """
 __kernel void fill(__global float *y, float number) {
-    y[get_global_id(0)] = number;
+    int i = get_global_id(0);
+    y[i] = number;
 }
 """
 DRIFT = """
@@ -45,6 +46,7 @@ __kernel void transpose(__global const float *x, __global float *y, int n) {
     y[column * n + row] = x[row * n + column];
 }
 """
+COPY = NAIVE.replace("transpose", "copy").replace("y[column * n + row]", "y[row * n + column]")
 TILED = """
 __kernel void transpose(__global const float *x, __global float *y, int n) {
     __local float tile[32][WIDTH];
