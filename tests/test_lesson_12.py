@@ -12,7 +12,7 @@ from helpers.devices import frameworks, opencl
 from helpers.errors import WorkshopError
 from helpers.judge import checks
 from helpers.judge.checks import CheckFailed
-from helpers.lessons import lesson_12
+from helpers.lessons import lesson_12, lesson_12_race
 from helpers.running import processes
 
 
@@ -275,3 +275,18 @@ def test_what_fills_a_group_is_no_number_that_the_learner_may_get(fills):
 def test_the_kernel_of_the_hunt_is_the_one_in_the_lesson():
     cells = json.loads(next(ROOT.glob("notebooks/12-*.ipynb")).read_text(encoding="utf-8"))["cells"]
     assert any(lesson_12.STRETCH.read_text(encoding="utf-8") in "".join(cell["source"]) for cell in cells)
+
+
+# ------------------------------------------------------------------------------------------------ a race, drawn
+
+
+@pytest.mark.parametrize(("order", "total"), [("AAABBB", 2), ("BBBAAA", 2), ("ABABAB", 1), ("AABABB", 1)])
+def test_an_order_of_steps_is_followed(order, total):
+    done, reached = lesson_12_race.follow_order(order)
+    assert reached == total and "".join(item for item, _ in done) == order
+
+
+@pytest.mark.parametrize("order", ["", "AABB", "AAABBC", "AAAABB"])
+def test_an_impossible_order_is_refused(order):
+    with pytest.raises(WorkshopError):
+        lesson_12_race.follow_order(order)
