@@ -68,12 +68,7 @@ def go_back(
 ) -> dict[str, np.ndarray]:
     """Return by name the gradients of three layers, as exercise 3 of lesson 06 repairs it.
 
-    Args:
-        error: of the output, of shape (n, 10).
-        inputs: of each layer, from 1 to 3.
-        weights: of each layer.
-        is_on: which ReLUs of layers 1 and 2 are on, of shape (n, units).
-        multiply: two matrices.
+    `error` is the output's, of shape (n, 10). The others hold an array for each layer, from 1 on.
     """
     gradients = {}
     for layer in (3, 2, 1):
@@ -119,28 +114,22 @@ def check_go_back(
         step: the lesson's, as `compute_by_hand` returns it.
         find: finds the names of the arrays that differ by more than rounding, such as `find_wrong`.
     """
-    rng = np.random.default_rng()
-    cases = [("the lesson's step", step["forward"])]
-    for n, *sizes in ((5, 7, 6, 4, 3), (1, 2, 9, 9, 10)):
-        inputs = {layer: rng.normal(size=(n, sizes[layer - 1])) for layer in (1, 2, 3)}
-        weights = {layer: rng.normal(size=sizes[layer - 1 : layer + 1]) for layer in (1, 2, 3)}
-        is_on = {layer: rng.integers(0, 2, (n, sizes[layer])) > 0 for layer in (1, 2)}
-        cases.append((f"{n} images and layers of {sizes}", (rng.normal(size=(n, sizes[3])), inputs, weights, is_on)))
-    for words, given in cases:
-        right, mine = go_back(*given), copy.deepcopy(given)
-        came = checks.answer(learner, *mine, who=f"for {words}, go_back")
+    rng, (n, *sizes) = np.random.default_rng(), (5, 7, 6, 4, 3)
+    inputs = {layer: rng.normal(size=(n, sizes[layer - 1])) for layer in (1, 2, 3)}
+    weights = {layer: rng.normal(size=sizes[layer - 1 : layer + 1]) for layer in (1, 2, 3)}
+    is_on = {layer: rng.integers(0, 2, (n, sizes[layer])) > 0 for layer in (1, 2)}
+    other = rng.normal(size=(n, sizes[3])), inputs, weights, is_on
+    for words, given in (("this step", step["forward"]), (f"{n} images and layers of {sizes}", other)):
+        right = go_back(*given)
+        came = checks.answer(learner, *copy.deepcopy(given), who=f"for {words}, go_back")
         if not isinstance(came, Mapping) or set(came) != set(right):
             raise checks.NotYet(f"for {words}, go_back returned {checks.short(came)}; expected gradients of {NAMES}.")
-        for name in NAMES:
-            if np.shape(came[name]) != right[name].shape:
-                raise checks.NotYet(
-                    f"for {words}, {name} have shape {np.shape(came[name])}; expected {right[name].shape}."
-                )
+        for name, array in right.items():
+            if (shape := np.shape(came[name])) != array.shape:
+                raise checks.NotYet(f"for {words}, {name} have shape {shape}; expected {array.shape}.")
         named = find({name: right[name] for name in NAMES}, came)
         if named == _BOTH_FAULTS and given is step["forward"]:
             raise checks.NotDone(f"both faults are still there; wrong: {', '.join(named)}.")
         if named:
             raise checks.NotYet(f"for {words}, these gradients are wrong: {', '.join(named)}.")
-        if repr(mine) != repr(given):
-            raise checks.NotYet("go_back changed what it got; work on a copy.")
-    yield f"{len(cases)} cases"
+    yield "this step, and a network of other sizes"
