@@ -106,7 +106,7 @@ def test_the_first_relu_that_differs_is_named_with_the_gaps_before_and_after():
     assert words.startswith("No ReLU differs in these 2")
 
 
-def test_gradients_by_hand_are_slopes_of_the_loss_and_a_fault_spares_the_last_layer():
+def test_gradients_by_hand_are_slopes_of_the_loss():
     rng = np.random.default_rng(0)
     weights = [w.astype(np.float64) for w in lesson_06.make_start_weights((784, 16), (16, 16), (16, 10))]
     images, labels = rng.integers(0, 256, (8, 784), np.uint8), rng.integers(0, 10, 8)
@@ -120,9 +120,6 @@ def test_gradients_by_hand_are_slopes_of_the_loss_and_a_fault_spares_the_last_la
             before = lesson_06_faults.compute_by_hand(moved, images, labels, on=right["on"][0])["before"]
             losses.append(-np.log(before[np.arange(8), labels]).mean())
         assert np.isclose(right["gradients"][name][place], (losses[0] - losses[1]) / 2e-3, atol=1e-5)
-    wrong = {"fault": lesson_06_faults.compute_by_hand(weights, images, labels, fault="relu 2")}
-    ((_, apart, switched, _, named),) = lesson_06_faults.compare_first_steps(right, wrong, lesson_06.find_wrong).rows
-    assert (float(apart), switched, named) == (0, 0, "weights 1, biases 1, weights 2, biases 2")
 
 
 # ----------------------------------------------------------------------------------------------------- second sitting

@@ -9,7 +9,7 @@ import numpy as np
 from helpers.judge import checks
 from helpers.measure import records, timing
 from helpers.measure.plots import BLUE, GREY, ORANGE, RED, figure, show
-from helpers.measure.tables import MISSING, Table
+from helpers.measure.tables import Table
 
 Rule = Callable[[np.ndarray, np.ndarray], bool]  # whether it claims that two timings differ
 
@@ -74,36 +74,32 @@ def check_false_claims(learner: Callable[..., float], times: np.ndarray, rule: R
     yield checks.keep_right("false_claims", learner, account)
 
 
-def draw_false_claims(times: np.ndarray) -> None:
-    """Draw how often two timings of the same work are claimed to differ, against the gap that a rule requires.
-
-    One line belongs to one number of runs. A dot on it shows the gap that the course's rule requires.
+def draw_claims(times: np.ndarray) -> None:
+    """Draw how often two rules claim a difference, against the runs: of the same work, and where there is a gain.
 
     Args:
-        times: seconds of one work; the runs of each comparison are drawn from them.
+        times: seconds of one work; the runs of each comparison are drawn from them, and divided by the gain.
     """
-    comparisons, required, rng = 4_000, np.linspace(1, 5, 81), np.random.default_rng()
-    title, words = "The same work: few runs need a larger gap", []
-    with figure(7.5, 3.3, title) as (drawn, axes):
-        for runs, color, style in zip((3, 5, 9, 13), (RED, ORANGE, BLUE, GREY), ("-", "--", "-.", ":"), strict=True):
-            pairs = rng.choice(times, (2, comparisons, runs))
-            low, high = np.percentile(pairs, [25, 75], axis=-1)
-            gaps, spreads = np.abs(np.subtract(*np.median(pairs, axis=-1))), (high - low).max(axis=0)
-            shares = [100 * np.mean(gaps > factor * spreads) for factor in required]
-            axes.plot(required, shares, color=color, ls=style, label=f"{runs} runs of each")
-            factor = timing.min_spreads(runs)
-            share = 100 * np.mean(gaps > factor * spreads)
-            axes.plot(factor, max(share, 0.1), "o", color=color, clip_on=False)
-            words.append(f"{runs} runs: {shares[0]:.1f} at one spread, {share:.1f} at {factor:.1f}")
-        axes.plot([], [], "o", color="black", label="the course's rule")
-        axes.axhline(1, color="black", lw=1, label="1 of 100")
-        axes.set(xlabel="gap that the rule requires (spreads)", ylabel="false claims (of 100)", yscale="log")
-        ticks = (0.1, 0.3, 1, 3, 10, 30)
-        axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-        axes.set(ylim=(0.1, 70))
+    runs, rng, title = (3, 5, 9, 13, 27, 55), np.random.default_rng(), "Few false claims cost missed gains"
+    lines = {"the same work, one spread": (1.0, RED, ":"), "the same work": (1.0, ORANGE, "-")}
+    lines |= {"1.2 times as fast": (1.2, GREY, "--"), "1.5 times as fast": (1.5, BLUE, "-.")}
+    words = []
+    with figure(7.5, 3.6, title) as (drawn, axes):
+        for label, (gain, color, style) in lines.items():
+            shares = []
+            for count in runs:
+                pairs = rng.choice(times, (2, 2_000, count)) / np.array([1, gain])[:, None, None]
+                low, high = np.percentile(pairs, [25, 75], axis=-1)
+                gaps, spreads = np.abs(np.subtract(*np.median(pairs, axis=-1))), (high - low).max(axis=0)
+                required = 1 if label.endswith("spread") else timing.min_spreads(count)
+                shares.append(100 * np.mean(gaps > required * spreads))
+            axes.plot(runs, shares, "o", color=color, ls=style, label=label)
+            words.append(f"{label}: {', '.join(f'{share:.0f}' for share in shares)}")
+        axes.set(xlabel="runs of each", ylabel="claims (of 100 comparisons)", xscale="log", ylim=(-3, 103))
+        axes.set_xticks(runs, [str(count) for count in runs])
         axes.minorticks_off()
         axes.legend()
-    show(drawn, f"{title}. False claims of 100: {'; '.join(words)}.")
+    show(drawn, f"{title}. Claims of 100 with {', '.join(map(str, runs))} runs of each: {'; '.join(words)}.")
 
 
 # ------------------------------------------------------------------------------------------------- exercise 2
@@ -124,31 +120,42 @@ def claim(before: Sequence[float], twin: Sequence[float], after: Sequence[float]
 
 
 def _make_claim_cases() -> Iterator[tuple[str, list[list[float]]]]:
-    """Yield what is special about three series of times, and these: before, its twin, after."""
-    rng = np.random.default_rng()
-    unit, sign = rng.uniform(0.1, 9), rng.choice([-1, 1])
+    """Yield what is special about three series of times, and these: before, its twin, after.
 
-    def make_series(median: float, spread: float = 1, runs: int = 5, late: float = 1) -> list[float]:
-        """Return times with this median and spread; the latest one is `late` spreads after the median."""
-        shape = [*np.linspace(-1, 1, runs)[:-1], late]
+    Only the unit of the times and their order are random, and neither may change an answer.
+    """
+    rng = np.random.default_rng()
+    unit = rng.uniform(0.1, 9)
+
+    def make_series(median: float, spread: float = 1, runs: int = 5, outlier: float = 0) -> list[float]:
+        """Return times with this median and spread; the latest (or earliest) one is `outlier` spreads from it."""
+        shape = np.linspace(-1, 1, runs)
+        shape[-1 if outlier > 0 else 0] = outlier or -1
         return [float(unit * (50 + median + spread * place)) for place in rng.permutation(shape)]
 
-    same, few, many, wide = make_series(0), make_series(0, runs=3), make_series(0, runs=27), make_series(0, spread=3)
-    for way in (sign, -sign):
-        lies = f"spreads {'above' if way > 0 else 'below'} that of `before`"
-        yield f"where the median of `after` is 3 {lies} (5 runs)", [same, same, make_series(3 * way)]
-        yield f"where the median of `after` is 2 {lies} (5 runs)", [same, same, make_series(2 * way)]
-        yield f"where the median of `after` is 4 {lies} (3 runs)", [few, few, make_series(4 * way, runs=3)]
-        yield f"where the median of `after` is 0.8 {lies} (27 runs)", [many, many, make_series(0.8 * way, runs=27)]
-        yield f"where the median of `after` is 1.3 {lies} (27 runs)", [many, many, make_series(1.3 * way, runs=27)]
-        yield "where `after` has 3 times the spread of `before`", [same, same, make_series(4 * way, spread=3)]
-        yield "where `before` has 3 times the spread of `after`", [wide, wide, make_series(4 * way)]
-        yield "where `before` and `twin` differ by the rule", [same, make_series(4 * way), make_series(9 * way)]
-        for other in (way, -way):
-            twin, after = make_series(3.5 * other, spread=2), make_series(3 * way)
-            yield "where `twin` is farther from `before` than `after` is", [same, twin, after]
-            yield "where `twin` is nearer to `before` than `after` is", [same, make_series(2 * other), after]
-    yield "where one run of `after` took far longer", [same, same, make_series(-3, late=40)]
+    same, wide = make_series(0), make_series(0, spread=3)
+    for way in (1, -1):
+        near, at_4, at_6 = make_series(3 * way), make_series(4 * way), make_series(6 * way)
+        for runs, gap in ((3, 4.2), (3, 4.6), (5, 2.3), (5, 2.8), (9, 1.3), (9, 1.7), (27, 0.8), (27, 1.3)):
+            series = [make_series(median, runs=runs) for median in (0, 0, gap * way)]
+            lies = f"spreads {'above' if way > 0 else 'below'} that of `before`"
+            yield f"where the median of `after` is {gap} {lies} ({runs} runs)", series
+        yield "where `after` has 3 times the spread of `before`", [same, same, make_series(6.5 * way, spread=3)]
+        yield "where `before` has 3 times the spread of `after`", [wide, wide, make_series(6.5 * way)]
+        yield "where `twin` has 3 times the spread of the others", [same, wide, at_4]
+        yield "where `before` and `twin` differ by the rule", [same, at_4, make_series(9 * way)]
+        for other in (3.5, -3.5):
+            far = make_series(other, spread=2)
+            yield "where `twin` is farther from `before` than `after` is", [same, far, near]
+            yield "where `twin` is nearer to `before` than `after` is", [same, make_series(other * 0.6), near]
+            yield "where `twin` has twice the spread of `before`", [same, far, at_6]
+            yield "where `before` has twice the spread of `twin`", [make_series(0, 2), make_series(other), at_6]
+        for outlier in (-40, -16, 16, 40):
+            lies, lone = "longer" if outlier > 0 else "shorter", make_series(0, outlier=outlier)
+            for gap in (1, 3):
+                after = make_series(gap * way, outlier=outlier)
+                yield f"where one run of `after` was far {lies}", [same, same, after]
+            yield f"where one run of `twin` was far {lies}", [same, lone, near]
 
 
 @checks.print_verdict
@@ -198,6 +205,4 @@ def make_claims_table(timed: Mapping[str, timing.Measurement], steps: int, decid
     headers = ("form", "a step here (middle half)", "beside the article's")
     below = [f"here: {before.device}, {len(before.seconds)} runs of each, in turn."]
     table = records.add_column(Table(rows, headers, below), "05b")
-    if all(row[-1] == MISSING for row in table.rows):
-        return Table(rows, headers, [*below, "a step on a GPU: not recorded."])
     return Table(table.rows, (*headers, "a step on a GPU"), table.below)
