@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -11,9 +12,9 @@ import numpy as np
 
 from helpers.errors import WorkshopError
 from helpers.judge import checks
-from helpers.lessons.lesson_04 import describe_speed
 from helpers.measure import records, tables
 from helpers.measure.plots import BLUE, GREY, ORANGE, RED, figure, show
+from helpers.measure.timing import duration
 
 if TYPE_CHECKING:
     import keras
@@ -217,6 +218,13 @@ def tabulate_costs(
         below += [text for text in gpu.below if text not in below]
     headers = ["network", "right on test images", "operations", "training an image, here", "8,192 images, on a GPU"]
     return tables.Table(rows, headers, below)
+
+
+def describe_speed(work: float, seconds: float) -> str:
+    """Return a duration and the speed of that many operations; "not recorded" for NaN seconds."""
+    if math.isnan(seconds):
+        return tables.MISSING
+    return f"{duration(seconds)}: {tables.format_number(work / seconds / 1e9)} GFLOP/s"
 
 
 def draw_one_place(image: np.ndarray, weights: np.ndarray, y: int, x: int) -> None:
