@@ -73,7 +73,7 @@ def check_unmoved(
     others: Mapping[str, Sequence[float]],
     dataset: str,
 ) -> Iterator[str]:
-    """Judge exercise 2 of lesson 05: a network that answers alike wherever a digit is, and still reads digits.
+    """Judge exercise 2 of lesson 05: a network that answers alike wherever a spot is in the middle, and reads digits.
 
     Before any training, random weights show whether it knows places, and whether it sees a form. How well it reads is
     judged only if it has learned from ENOUGH_IMAGES of MNIST: a slow computer may train less.
@@ -96,7 +96,7 @@ def check_unmoved(
                 weights.assign(rng.normal(0, 0.1, weights.shape))
         _refuse_known_places(model, rng)
     _refuse_missing_form(model)
-    yield "the same answer wherever the digit is"
+    yield "untrained, it gives the same answer wherever a spot is in the middle of the image"
     percents, images = train(model)
     found = {"yours, briefly trained": percents, **others}
     draw_right_against_shift(found, "Digits that move: your network beside the two above", dataset)
@@ -116,11 +116,11 @@ def judge_share(percent: float, images: int, dataset: str) -> str:
     """
     share = f"{percent:.0f} % of unmoved digits are read after {images:,} images"
     if dataset != "MNIST" or images < ENOUGH_IMAGES:
-        return f"{share}; not judged, because that takes {ENOUGH_IMAGES:,} images of MNIST"
+        return f"how well it reads is not judged, because that takes {ENOUGH_IMAGES:,} images of MNIST: {share}"
     if percent > LEAST_PERCENT:
         return share
     raise checks.NotYet(
-        f"the answer does not depend on the place, but {share}; expected more than {LEAST_PERCENT} %. Are there 16 "
+        f"a spot in the middle may move, but {share}; expected more than {LEAST_PERCENT} %. Are there 16 "
         "filters of 5 x 5, then 64 of 7 x 7? Does the last step keep the largest sum of each?"
     )
 
