@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -11,9 +12,9 @@ import numpy as np
 
 from helpers.errors import WorkshopError
 from helpers.judge import checks
-from helpers.lessons.lesson_04 import describe_speed
 from helpers.measure import records, tables
 from helpers.measure.plots import BLUE, GREY, ORANGE, RED, figure, show
+from helpers.measure.timing import duration
 
 if TYPE_CHECKING:
     import keras
@@ -72,7 +73,7 @@ def check_unmoved(
     others: Mapping[str, Sequence[float]],
     dataset: str,
 ) -> Iterator[str]:
-    """Judge exercise 2 of lesson 05: a network that answers alike wherever a digit is, and still reads digits.
+    """Judge exercise 2 of lesson 05: a network that answers alike wherever a spot is in the middle, and reads digits.
 
     Before any training, random weights show whether it knows places, and whether it sees a form. How well it reads is
     judged only if it has learned from ENOUGH_IMAGES of MNIST: a slow computer may train less.
@@ -95,7 +96,7 @@ def check_unmoved(
                 weights.assign(rng.normal(0, 0.1, weights.shape))
         _refuse_known_places(model, rng)
     _refuse_missing_form(model)
-    yield "the same answer wherever the digit is"
+    yield "untrained, it gives the same answer wherever a spot is in the middle of the image"
     percents, images = train(model)
     found = {"yours, briefly trained": percents, **others}
     draw_right_against_shift(found, "Digits that move: your network beside the two above", dataset)
@@ -115,11 +116,11 @@ def judge_share(percent: float, images: int, dataset: str) -> str:
     """
     share = f"{percent:.0f} % of unmoved digits are read after {images:,} images"
     if dataset != "MNIST" or images < ENOUGH_IMAGES:
-        return f"{share}; not judged, because that takes {ENOUGH_IMAGES:,} images of MNIST"
+        return f"how well it reads is not judged, because that takes {ENOUGH_IMAGES:,} images of MNIST: {share}"
     if percent > LEAST_PERCENT:
         return share
     raise checks.NotYet(
-        f"the answer does not depend on the place, but {share}; expected more than {LEAST_PERCENT} %. Are there 16 "
+        f"a spot in the middle may move, but {share}; expected more than {LEAST_PERCENT} %. Are there 16 "
         "filters of 5 x 5, then 64 of 7 x 7? Does the last step keep the largest sum of each?"
     )
 
@@ -217,6 +218,13 @@ def tabulate_costs(
         below += [text for text in gpu.below if text not in below]
     headers = ["network", "right on test images", "operations", "training an image, here", "8,192 images, on a GPU"]
     return tables.Table(rows, headers, below)
+
+
+def describe_speed(work: float, seconds: float) -> str:
+    """Return a duration and the speed of that many operations; "not recorded" for NaN seconds."""
+    if math.isnan(seconds):
+        return tables.MISSING
+    return f"{duration(seconds)}: {tables.format_number(work / seconds / 1e9)} GFLOP/s"
 
 
 def draw_one_place(image: np.ndarray, weights: np.ndarray, y: int, x: int) -> None:
