@@ -71,7 +71,7 @@ def test_links_lead_to_where_the_site_has_their_targets(path, text, wanted, ship
 def test_each_path_of_the_readme_leads_to_its_lessons_and_there_is_a_door_for_each_visitor(prepared):
     front = (prepared[0] / "index.md").read_text(encoding="utf-8").partition("{toctree}")[0]
     paths = re.findall(r"^- \*\*.+:\*\* ([\db ]+)$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
-    numbers = [re.findall(r"\[(\d\db?) ", path) for path in front.partition("## Paths")[2].split("- **")[1:]]
+    numbers = [re.findall(r"\[(\d\db?) ", path) for path in front.partition("## Lessons")[2].split("- **")[1:]]
     assert numbers == [path.split() for path in paths] and len(paths) == 4
     assert "[01 Add vectors with OpenCL](notebooks/" in front
     assert "\n01 Add vectors with OpenCL <notebooks/" in (prepared[0] / "index.md").read_text(encoding="utf-8")

@@ -94,7 +94,7 @@ def summarize_reports(folder: Path) -> str:
     headers = ("learner", "verdict", "what is wrong", "GPU that computes")
     table = tabulate(rows, headers, tablefmt="grid", maxcolwidths=[None, 26, 44, 30])
     perhaps = f", perhaps on {counts[PERHAPS]} more" if counts[PERHAPS] else ""
-    summary = f"The workshop can run on {counts[ABLE]} of {len(rows)} computers{perhaps}."
+    summary = f"The workshop can run on {counts[ABLE]} of {len(rows) - counts[NO_REPORT]} computers{perhaps}."
     others = [path.relative_to(folder).as_posix() for path in files if path not in texts]
     look = f"\nLook at these files yourself: {', '.join(others)}." if others else ""
     return f"{table}\n{summary}{look}"
