@@ -201,7 +201,7 @@ def test_axe_finds_nothing_and_the_page_fits(opened, request):
 @needs_sphinx
 @pytest.mark.parametrize("opened", [("front", "light", "phone"), ("front", "dark", "desktop")], indirect=True)
 def test_a_digit_is_read_on_the_front_page(opened):
-    opened.locator("#pad button[aria-label^='draw a 7']").click()
+    opened.locator("#pad button[aria-label^='draw 7']").click()
     opened.wait_for_function("document.getElementById('pad').dataset.reads === '7'", timeout=5000)
     assert "nothing is sent" in opened.locator("#found").inner_text()
 
