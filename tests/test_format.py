@@ -128,11 +128,10 @@ LINKS = {number: f"[{number}]({number}-x.ipynb)" for number in ["00", "01", "01b
         ("11", ""),  # on no path
     ],
 )
-def test_a_lesson_ends_with_where_each_path_goes_on(monkeypatch, number, wanted):
+def test_a_lesson_ends_with_where_each_path_goes_on(number, wanted):
     paths = {"Short": ["00", "01", "02"], "All": ["00", "01", "03", "03b", "02"]}
-    monkeypatch.setattr(next_lessons, "read_paths", lambda: paths)
     everything = "[all lessons and paths](../README.md#lessons)"
-    assert next_lessons.list_next(number, LINKS) == "Next: " + " · ".join(filter(None, [wanted, everything]))
+    assert next_lessons.list_next(number, LINKS, paths) == "Next: " + " · ".join(filter(None, [wanted, everything]))
 
 
 def test_readme_names_paths_whose_lessons_exist_and_every_lesson_ends_with_its_links():

@@ -84,7 +84,7 @@ def prepare(folder: Path) -> list[Path]:
     import nbformat
 
     lessons = {path: lesson_files.read(path) for path in lesson_files.every()}
-    titles = {path: name_lesson(path, notebook) for path, notebook in lessons.items()}
+    titles = {path: lesson_files.name_lesson(path, notebook) for path, notebook in lessons.items()}
     places = ("docs/*.md", "docs/*/*.md", "[a-z]*/README.md", "*.md")
     pages = [path for place in places for path in sorted(ROOT.glob(place)) if path != README]
     shipped: list[Path] = []
@@ -128,11 +128,6 @@ def rewrite_links(text: str, path: Path, shipped: list[Path]) -> str:
     return re.sub(r'^<a id="([^"]+)"></a>$', r"(\1)=", _LINK.sub(link, text), flags=re.MULTILINE)
 
 
-def name_lesson(path: Path, notebook: NotebookNode) -> str:
-    """Return a lesson's number and title, such as "01 Add vectors with OpenCL"."""
-    return f"{lesson_files.number(path)} {lesson_files.title(notebook)}"
-
-
 def build_lesson_page(path: Path, notebook: NotebookNode, shipped: list[Path]) -> NotebookNode:
     """Return a lesson as a page: its links and alternative texts as MyST wants them, and whose outputs it shows."""
     for cell in notebook.cells:
@@ -152,7 +147,7 @@ def build_lesson_page(path: Path, notebook: NotebookNode, shipped: list[Path]) -
     binder = binder_link(path.name)
     launch = f", or [open it on Binder]({binder})" if binder else ""
     note = f"{where}Run the lesson yourself: `python3 workshop.py lab {lesson_files.number(path)}`{launch}."
-    notebook.cells[0].source = f"# {name_lesson(path, notebook)}\n\n*{note}*\n{rest}"
+    notebook.cells[0].source = f"# {lesson_files.name_lesson(path, notebook)}\n\n*{note}*\n{rest}"
     return notebook
 
 

@@ -162,6 +162,11 @@ def title(notebook: NotebookNode) -> str:
     return notebook.cells[0].source.splitlines()[0].lstrip("# ")
 
 
+def name_lesson(path: Path, notebook: NotebookNode) -> str:
+    """Return a lesson's number and title, such as "01 Add vectors with OpenCL"."""
+    return f"{number(path)} {title(notebook)}"
+
+
 def facts(notebook: NotebookNode) -> dict[str, str]:
     """Return what `workload.banner` left in the outputs: device, dataset and profile of the run, or nothing."""
     for cell in notebook.cells:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,32 +26,32 @@ def read_paths() -> dict[str, list[str]]:
 def find_outdated() -> dict[Path, str]:
     """Return each lesson that ends with other links, with the new text of its file."""
     lessons = {path: lesson_files.read(path) for path in lesson_files.every()}
-    titles = {lesson_files.number(path): lesson_files.title(notebook) for path, notebook in lessons.items()}
     links = {
-        number: f"[{number} {titles[number]}]({path.name})"
-        for path in lessons
-        for number in [lesson_files.number(path)]
+        lesson_files.number(path): f"[{lesson_files.name_lesson(path, notebook)}]({path.name})"
+        for path, notebook in lessons.items()
     }
+    paths = read_paths()
     outdated = {}
     for path, notebook in lessons.items():
         last: NotebookNode = notebook.cells[-1]
-        wanted = f"{_LINE.sub('', last.source)}\n\n{list_next(lesson_files.number(path), links)}"
+        wanted = f"{_LINE.sub('', last.source)}\n\n{list_next(lesson_files.number(path), links, paths)}"
         if last.source != wanted:
             last.source = wanted
             outdated[path] = lesson_rules.dump(notebook)
     return outdated
 
 
-def list_next(number: str, links: Mapping[str, str]) -> str:
+def list_next(number: str, links: Mapping[str, str], paths: Mapping[str, Sequence[str]]) -> str:
     """Return the line that follows the lesson `number`: a link for each path that goes on, and the second session.
 
     Args:
         number: such as "01", or "01b", which goes on as "01" does, unless a path names it.
         links: Markdown's link to each lesson, by its number.
+        paths: the numbers of the lessons on each path, by its name.
     """
     reasons: dict[str, list[str]] = {}
     first = number.rstrip("b")
-    for name, numbers in read_paths().items():
+    for name, numbers in paths.items():
         here = number if number in numbers else first
         if here in numbers[:-1]:
             reasons.setdefault(numbers[numbers.index(here) + 1], []).append(name.lower())
