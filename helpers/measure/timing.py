@@ -362,7 +362,7 @@ def compare(
             doubt = f"{twins[0].label} differs clearly from itself, by {luck}."
         return wrap(f"{candidate.label} against {baseline.label}: no claim. {doubt}")
     ratio, factor = baseline.median / candidate.median, find_factor(baseline, candidate)
-    if not is_claimable(baseline, candidate, twins, others):
+    if factor <= find_slowdown(others):
         return wrap(
             f"{candidate.label} against {baseline.label}: no claim. Other programs can explain a factor of "
             f"{find_slowdown(others):.1f}, and the gap is {factor:.1f}."
