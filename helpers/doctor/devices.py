@@ -102,7 +102,8 @@ def _list_case_words(facts: Facts, device: Device) -> list[str]:
 def _list_build_words(facts: Facts) -> list[str]:
     """Return which of PyTorch's builds holds code for the NVIDIA GPUs here, and whether that one is installed.
 
-    CUDA 12.6's has code for 5.0 to 9.0, CUDA 12.8's for 7.0 to 12.0: https://github.com/Comfy-Org/ComfyUI/pull/16438
+    CUDA 12.6's has code for 5.0 to 9.0, CUDA 12.8's (2.11 is its last) for 7.5 to 12.0:
+    https://github.com/pytorch/pytorch/pull/175253 (2026-02), https://github.com/pytorch/pytorch/pull/179072 (2026-04)
     """
     capabilities = [gpu.capability for gpu in gpus.list_nvidia_gpus(facts)]
     if not capabilities:
