@@ -1,12 +1,13 @@
 """Proof of use, for lesson 00: watch a device while the lesson loads it, and say whether the load shows.
 
 `find(device)` looks for what can watch this device: nvidia-smi, the Linux kernel for AMD's GPUs, ioreg on macOS, the
-GPU Engine counters on Windows. A CPU is watched by this process' own CPU time, so that other programs cannot fake the
+GPU Engine counters on Windows. A CPU is watched by this process's own CPU time, so that other programs cannot fake the
 proof. Where there is nothing, `find` returns a `NoMonitor`, which is false and says why; `watch` takes it too.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 import textwrap
 import threading
@@ -49,12 +50,12 @@ class ProcessShare(Monitor):
         cpus: as a percentage of this number of CPUs instead; 1 notices one busy core on a machine of many.
     """
 
-    source = "this process' CPU time"
+    source = "this process's CPU time"
 
     def __init__(self, cpus: float | None = None) -> None:
         self.cpus = cpus or usable_cpus()
         count = "1 CPU" if self.cpus == 1 else f"{self.cpus:g} CPUs"
-        self.description = f"this process' own share of the {count} that it may use; other programs do not count"
+        self.description = f"this process's own share of the {count} that it may use; other programs do not count"
         self._last = (time.perf_counter(), time.process_time())
 
     def read(self) -> float:
@@ -130,6 +131,11 @@ class Samples:
         start = first + min(self.lag, (last - first) / 2)
         return [value for second, value in entries if value is not None and second >= start]
 
+    def find_limit(self) -> float:
+        """Return the percentage above which three quarters of the busy samples must lie; NaN without idle samples."""
+        idle = self.settled("utilization", "idle")
+        return statistics.quantiles(idle, n=4, method="inclusive")[2] + LEAST_GAP if len(idle) >= ENOUGH else math.nan
+
     def judge_usage(self) -> Usage:
         """Judge by the utilization whether the load has used the device.
 
@@ -148,12 +154,12 @@ class Samples:
             f"{middle:.0f} % (median of {len(values)} samples, the middle half {low:.0f} to {high:.0f})"
             for (low, middle, high), values in zip(quartiles, (idle, busy), strict=True)
         )
-        if quartiles[1][0] - quartiles[0][2] > LEAST_GAP:
+        if quartiles[1][0] > self.find_limit():
             return Usage(True, f"Used: utilization rose from {before} to {after}, says {self.source}.")
         return Usage(
             False,
-            f"Not shown: utilization was {before} idle and {after} while it ran, says {self.source}; "
-            "the two overlap, or lie too close together to mean anything.",
+            f"Not shown: utilization was {before} idle and {after} while it ran, says {self.source}. "
+            f"To count as used, the second middle half must be more than {LEAST_GAP:g} points above the first.",
         )
 
 

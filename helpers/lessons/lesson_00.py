@@ -182,9 +182,7 @@ def _time_quickest(call: Callable[[], Result]) -> tuple[Result, float]:
 def _judge_utilization(function: Callable[[], object], name: str, title: str) -> str:
     """Watch one core while a learner's function runs again and again, and draw it; NotYet if the work does not show."""
     watcher = monitor.ProcessShare(cpus=1)
-    samples = _watch_one(watcher, function, 0.7, 1.0)
-    if not samples.judge_usage().used and np.median(samples.settled("utilization", "busy") or 0) > 1:
-        samples = _watch_one(watcher, function, 1.5, 4.0)  # a busy machine may hide the work
+    samples = _watch_patiently(watcher, function, 0.7, 1.0)
     draw_curves({title: samples}, "percent of one core")
     if not samples.judge_usage().used:
         raise checks.NotYet(f"{name}() ran again and again; expected `Used`, came: {samples.judge_usage().sentence}")
@@ -266,7 +264,7 @@ def watch(
     Returns:
         For each name what the monitor saw; the samples after the work have the phase AFTER.
     """
-    return {name: _watch_one(watcher, work, rest, busy) for name, work in works.items()}
+    return {name: _watch_patiently(watcher, work, rest, busy) for name, work in works.items()}
 
 
 def watch_rates(watcher: Monitor, works: Mapping[str, Callable[[], object]], unit: str) -> dict[str, Samples]:
@@ -289,6 +287,14 @@ def watch_rates(watcher: Monitor, works: Mapping[str, Callable[[], object]], uni
         samples = _watch_one(watcher, timed, 0.7, 1.0)
         watched[f"{name}: {len(seconds) / sum(seconds):,.0f} {unit} a second"] = samples
     return watched
+
+
+def _watch_patiently(watcher: Monitor, work: Callable[[], object], rest: float, busy: float) -> Samples:
+    """Watch once, and again for longer if there was some work but not enough: other programs may have hidden it."""
+    samples = _watch_one(watcher, work, rest, busy)
+    if not samples.judge_usage().used and np.median(samples.settled("utilization", "busy") or 0) > 1:
+        samples = _watch_one(watcher, work, 2 * rest, 4 * busy)
+    return samples
 
 
 def _watch_one(watcher: Monitor, work: Callable[[], object], rest: float, busy: float) -> Samples:
@@ -320,11 +326,12 @@ def draw_curves(watched: Mapping[str, Samples], unit: str) -> None:
             for phase, (color, marker, label) in looks.items():
                 now = np.array(samples.phases, str) == phase
                 axes.plot(times[now], percent[now], color=color, marker=marker, ms=4, label=label)
+            axes.axhline(samples.find_limit(), color=GREY, ls="--", lw=1, label="used: most of blue above this")
             highest = float(np.nanmax([highest, *percent]))
             known = np.isfinite(percent).any()
             axes.set(xlabel="time (s)", title=title if known else f"{title}: no monitor for this device")
         panels[0].set(ylabel=unit, ylim=(-5, 1.1 * highest))
-        drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+        drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     words = " ".join(f"{title}: {samples.judge_usage().sentence}" for title, samples in watched.items())
     show(drawn, f"Utilization over time, {unit}: before, during and after the work. {words}")
 

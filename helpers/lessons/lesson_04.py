@@ -29,7 +29,7 @@ def forward(
 
 
 def pass_back(errors: np.ndarray, w2: np.ndarray, hidden: np.ndarray) -> np.ndarray:
-    """Return the errors (n, hidden) of hidden values from those (n, outputs) of the sums of the layer behind them."""
+    """Return the errors (n, hidden) of a layer's sums from those (n, outputs) of the sums of the layer behind it."""
     return errors @ w2.T * (hidden > 0)
 
 
@@ -107,7 +107,7 @@ def check_forward(learner: Callable[..., tuple]) -> Iterator[str]:
         found = checks.answer(learner, *cases(np.random.default_rng(0))[1], who="forward")
         if isinstance(found, tuple | list) and len(found) == 2 and "nan" in str(found[1]):
             raise checks.NotYet(
-                "a sum of 1,500 gives nan, because np.exp overflows: use the softmax of the cell above."
+                "sums of 1,500 and 250 give nan: subtract each row's own largest sum, as the softmax above does."
             )
     for number in range(2):
         tried = checks.judge_function(_take_part(learner, number), _take_part(forward, number), cases)
@@ -120,7 +120,7 @@ def check_forward(learner: Callable[..., tuple]) -> Iterator[str]:
 
 @checks.print_verdict
 def check_pass_back(learner: Callable[..., np.ndarray]) -> Iterator[str]:
-    """Judge exercise 2 of lesson 04: the errors of the hidden values."""
+    """Judge exercise 2 of lesson 04: the errors of the first layer's sums."""
 
     def cases(rng: np.random.Generator) -> list[tuple]:
         drawn = [(np.array([[1.0, -1.0]]), np.array([[1.0, 0.0], [2.0, 1.0]]), np.array([[0.5, 0.0]]))]
@@ -132,7 +132,7 @@ def check_pass_back(learner: Callable[..., np.ndarray]) -> Iterator[str]:
     given = [array.copy() for array in (errors, w2, hidden)]  # the learner may change them
     passed, found = errors @ w2.T, checks.answer(learner, *given, who="pass_back")
     ideas = [
-        (0, passed, "where ReLU made a hidden value 0, its error is 0, too: mask the errors by hidden > 0."),
+        (0, passed, "where ReLU made a hidden value 0, its sum's error is 0: mask the errors by hidden > 0."),
         (0, np.maximum(passed, 0), "errors may be negative: the mask asks where the hidden value is above 0."),
         (0, passed * hidden, "the mask holds only 1 and 0: multiply by hidden > 0, not by hidden."),
         (0, pass_back(errors, w2, hidden) / len(errors), "rule 1 has divided by n: don't divide again."),
