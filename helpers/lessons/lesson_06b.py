@@ -140,13 +140,13 @@ def time_fusion(count: int) -> tuple[float, Table]:
         if not np.allclose(found, expected, rtol=1e-5):
             raise WorkshopError("Six steps on this device differ from NumPy's.", "", "Run `doctor`.")
     ways = {"six kernels": run_six, "one kernel": run_one}
-    timed = timing.measure_interleaved(ways, opencl.name(device), timing.ENOUGH, on=queue)
-    return timed["six kernels"].median / timed["one kernel"].median, _make_fusion_table(
-        timed, f"{count:,} floats", whose
-    )
+    with timing.Load() as load:
+        timed = timing.measure_interleaved(ways, opencl.name(device), timing.ENOUGH, on=queue)
+    ratio = timed["six kernels"].median / timed["one kernel"].median
+    return ratio, _make_fusion_table(timed, f"{count:,} floats", whose, load.others)
 
 
-def _make_fusion_table(timed: Mapping[str, timing.Measurement], amount: str, whose: str) -> Table:
+def _make_fusion_table(timed: Mapping[str, timing.Measurement], amount: str, whose: str, others: float) -> Table:
     """Return the table of `time_fusion`: accesses to memory for each element, counted, and seconds, measured."""
     rows = []
     for (way, run), accesses in zip(timed.items(), (12, 2), strict=True):
@@ -155,7 +155,7 @@ def _make_fusion_table(timed: Mapping[str, timing.Measurement], amount: str, who
         rows.append((way, accesses, f"{timing.duration(run.median)} ({low} to {high})"))
     apart, fused = timed.values()
     claim = " ".join(timing.compare(apart, fused).split())
-    below = [claim, f"here: {amount}, {whose}."]
+    below = [claim, f"here: {amount}, {whose}; other programs used {100 * others:.0f} % of the processor."]
     return records.add_column(Table(rows, ("", "accesses for each float", "here (middle half)"), below), "06b")
 
 
