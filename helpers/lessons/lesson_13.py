@@ -27,19 +27,20 @@ def draw_losses(runs: Mapping[str, Sequence[float]], title: str) -> None:
         runs: by name the losses, one a step.
         title: the message of the figure.
     """
-    looks = ((BLUE, "-", 3), (ORANGE, "--", 2.2), (GREEN, "-.", 1.6), (RED, ":", 1.2))  # the widest line comes first
+    looks = ((BLUE, "-", 2), (ORANGE, "--", 2), (GREEN, "-.", 1.6), (RED, ":", 1.2))
     words = []
-    with figure(7.5, 3.2, title) as (drawn, axes):
+    with figure(7.5, 2.8, title) as (drawn, axes):
         axes.axhline(np.log(10), color=GREY, label="guessing: 2.30")
         for (name, losses), (color, style, width) in zip(runs.items(), looks, strict=True):
-            label = f"{name}: first {losses[0]:.2f}, end {np.mean(losses[-100:]):.2f}"
+            label = f"{name}: first {losses[0]:.2f}, last 100: {np.mean(losses[-100:]):.2f}"
             axes.plot(range(1, len(losses) + 1), losses, color=color, ls=style, lw=width, label=label)
             words.append(label)
         axes.set(xlabel="step", ylabel="loss of its batch")
         if max(map(max, runs.values())) > 10:
             axes.set(yscale="log", yticks=(1, 10, 100), yticklabels=("1", "10", "100"))
+            axes.set_ylim(bottom=0.5)  # a few batches may have almost no loss
         drawn.legend(loc="outside right upper", fontsize=9)
-    show(drawn, f"{title}. Loss by step: {'; '.join(words)}; guessing: 2.30.")
+    show(drawn, f"{title} Loss by step: {'; '.join(words)}; guessing: 2.30.")
 
 
 # --------------------------------------------------------------------------------- exercise 1: prepare the images
