@@ -1,4 +1,4 @@
-"""Serve lesson 13, Break training on purpose: the checks of its exercises and the faulty training runs."""
+"""Serve lesson 13, Break training on purpose: the checks of its exercises, the faulty training runs, and its figure."""
 
 from __future__ import annotations
 
@@ -12,45 +12,35 @@ import numpy as np
 
 from helpers.judge import checks
 from helpers.judge.checks import NotDone, NotYet
+from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, RED, figure, show
 
 if TYPE_CHECKING:
     import jax
 
-# ------------------------------------------------------------------------------------ which of many causes is it?
+# ---------------------------------------------------------------------------------------------- curves of the loss
 
 
-@dataclass(frozen=True)
-class Suspect:
-    """A possible cause of a failure."""
-
-    symptom: str  # experiments distinguish the suspects with the same symptom
-    experiment: str  # as a learner writes it
-    proves: Callable[[Training, object], bool]  # whether the experiment prints this value for this training run
-
-
-def judge_cause(letter: str, broken: Training, cause: object, printed: object) -> None:
-    """Judge what a learner says of one training run.
+def draw_losses(runs: Mapping[str, Sequence[float]], title: str) -> None:
+    """Draw the loss of each step of training runs, beside the loss of guessing.
 
     Args:
-        letter: of the training run.
-        broken: has a fault, one of SUSPECTS.
-        cause: what the learner takes for its cause.
-        printed: what the experiment for this cause printed, as the learner says.
-
-    Raises:
-        NotYet: the cause or the experiment's output is wrong.
+        runs: by name the losses, one a step.
+        title: the message of the figure.
     """
-    names = {name.lower(): name for name in SUSPECTS}
-    name = names.get(" ".join(str(cause).partition("(")[0].lower().split()))
-    if name is None:
-        raise NotYet(f"{letter}: the cause {cause!r} is not in the list: {', '.join(SUSPECTS)}.")
-    if SUSPECTS[name].symptom != SUSPECTS[broken.cause].symptom:
-        raise NotYet(f"{letter}: {name!r} has another symptom: {SUSPECTS[name].symptom}.")
-    experiment = SUSPECTS[name].experiment
-    if name != broken.cause:
-        raise NotYet(f"{letter}: {name!r} is not its cause. What would {experiment} print if it were?")
-    if not SUSPECTS[name].proves(broken, printed):
-        raise NotYet(f"{letter}: the cause is right. Write what {experiment} prints, to two digits; came {printed!r}.")
+    looks = ((BLUE, "-", 2), (ORANGE, "--", 2), (GREEN, "-.", 1.6), (RED, ":", 1.2))
+    words = []
+    with figure(7.5, 2.8, title) as (drawn, axes):
+        axes.axhline(np.log(10), color=GREY, label="guessing: 2.30")
+        for (name, losses), (color, style, width) in zip(runs.items(), looks, strict=True):
+            label = f"{name}: first {losses[0]:.2f}, last 100: {np.mean(losses[-100:]):.2f}"
+            axes.plot(range(1, len(losses) + 1), losses, color=color, ls=style, lw=width, label=label)
+            words.append(label)
+        axes.set(xlabel="step", ylabel="loss of its batch")
+        if max(map(max, runs.values())) > 10:
+            axes.set(yscale="log", yticks=(1, 10, 100), yticklabels=("1", "10", "100"))
+            axes.set_ylim(bottom=0.5)  # a few batches may have almost no loss
+        drawn.legend(loc="outside right upper", fontsize=9)
+    show(drawn, f"{title} Loss by step: {'; '.join(words)}; guessing: 2.30.")
 
 
 # --------------------------------------------------------------------------------- exercise 1: prepare the images
@@ -226,6 +216,8 @@ def make_deep_runs() -> dict[str, tuple[DeepRun, bool]]:
     few = first - 0.1
     few[:, 0] = (x[0] - np.sort(likeness)[-20]) / 100  # a little on for the 20 images that are most like it
     order, alike = np.argsort(likeness), np.tile(x[:1], (600, 1))
+    with_empty = x.copy()
+    with_empty[0] = 0  # all sums of this image are exactly 0
     means = np.stack([x[y == digit].mean(axis=0) for digit in range(10)])
     learned = [np.pad((means - x.mean(axis=0)).T, ((0, 0), (0, 22))), 30 * np.eye(32, 10)]
     return {
@@ -233,6 +225,7 @@ def make_deep_runs() -> dict[str, tuple[DeepRun, bool]]:
         "has images that are all alike": (_make_run(alike, np.arange(600) % 10, [first, second]), False),
         "made one step that was far too large": (_make_run(x, y, [first - x.mean(0)[:, None], second]), True),
         "began with negative sums": (_make_run(x, y, [first - 0.1, second]), True),
+        "has an empty image, and negative sums for all others": (_make_run(with_empty, y, [first - 0.1, second]), True),
         "has a second layer of zeros": (_make_run(x, y, [first, 0 * second]), False),
         "has a unit that is on for a few of 600 images": (_make_run(x[order], y[order], [few, second]), False),
         "has learned its images, so that every slope is 0": (_make_run(x, y, learned), False),
@@ -261,13 +254,20 @@ def check_is_dead(is_dead: Callable[[DeepRun], object]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Training:
-    """A training run of exercise 4: the network of the lesson on JAX, with one fault that the learner does not see."""
+    """A training run of exercise 4: the network of the lesson on JAX, with one fault.
+
+    What tells the fault is private, so that Tab does not offer it to the learner.
+    """
 
     x: np.ndarray = field(repr=False)  # the network's images, (n, 784), float32
     y: np.ndarray = field(repr=False)  # its labels, (n,)
-    cause: str = field(repr=False)
-    rate: float = field(repr=False, default=0.1)
-    steps: int = field(repr=False, default=300)
+    _cause: str = field(repr=False)
+    _rate: float = field(repr=False, default=0.1)
+    _seed: int = field(repr=False, default=0)  # of the first weights, and of the batches
+
+    def losses(self) -> list[float]:
+        """Return the loss of each of the 300 steps."""
+        return self._train(self.x, self.y, self._rate)[1].tolist()
 
     def end(self, rate: float | None = None, images: int | None = None) -> float:
         """Return the mean of the last 100 losses, with a change or without.
@@ -277,38 +277,31 @@ class Training:
             images: train with this number of images alone, drawn at random.
         """
         chosen = slice(None) if images is None else np.random.default_rng(0).choice(len(self.x), images, replace=False)
-        return float(np.mean(self._train(self.x[chosen], self.y[chosen], rate or self.rate)[1][-100:]))
+        return float(np.mean(self._train(self.x[chosen], self.y[chosen], rate or self._rate)[1][-100:]))
 
     def growth(self) -> float:
         """Compute the gradient of one batch twice, weights unchanged; return how many times larger the second is."""
         one_batch = np.zeros((784, 10), np.float32), self.x[:128], self.y[:128]
-        first, _ = self._gradient(*one_batch, 0)
-        return float(np.abs(self._gradient(*one_batch, first)[0]).max() / np.abs(first).max())
+        first = _compile_loss(softmax_twice=self._cause == "softmax twice")(*one_batch)[1]
+        second = first + first if self._cause == "gradients add up" else first
+        return float(np.abs(second).max() / np.abs(first).max())
 
     def row_sum(self) -> float:
-        """Return the sum of the ten numbers that the trained network passes to its loss for the first image."""
-        scores = self.x[0] @ self._train(self.x, self.y, self.rate)[0]
+        """Return the sum, to 4 digits, of the ten numbers that the trained network passes to its loss for an image."""
+        scores = self.x[0] @ self._train(self.x, self.y, self._rate)[0]
         powers = np.exp(scores - scores.max())
-        return float((powers / powers.sum() if self.cause == "softmax twice" else scores).sum())
+        return round(float((powers / powers.sum() if self._cause == "softmax twice" else scores).sum()), 4)
 
-    def _gradient(
-        self, weights: np.ndarray | jax.Array, x: np.ndarray, y: np.ndarray, last: jax.Array | int
-    ) -> tuple[jax.Array, float]:
-        """Return (the gradient that a step uses, the loss) of a batch; `last` is what the step before used."""
-        loss, gradient = _compile_loss(softmax_twice=self.cause == "softmax twice")(weights, x, y)
-        return (gradient + last if self.cause == "gradients add up" else gradient), float(loss)
-
-    def _train(self, x: np.ndarray, y: np.ndarray, rate: float) -> tuple[np.ndarray, list[float]]:
+    def _train(self, x: np.ndarray, y: np.ndarray, rate: float) -> tuple[np.ndarray, np.ndarray]:
         """Return the weights (784, 10) at the end, and the loss of each step."""
-        rng, losses = np.random.default_rng(0), []
-        total: jax.Array | int = 0
-        weights: np.ndarray | jax.Array = rng.uniform(-0.036, 0.036, (784, 10)).astype(np.float32)
-        for _ in range(self.steps):
-            batch = rng.integers(0, len(x), 128)
-            total, loss = self._gradient(weights, x[batch], y[batch], total)
-            weights = weights - np.float32(rate) * total
-            losses.append(loss)
-        return np.asarray(weights), losses
+        rng = np.random.default_rng(self._seed)
+        weights = rng.uniform(-0.036, 0.036, (784, 10)).astype(np.float32)
+        batches = rng.integers(0, len(x), (300, 128))
+        train = _compile_training(
+            softmax_twice=self._cause == "softmax twice", adds_up=self._cause == "gradients add up"
+        )
+        weights, losses = train(weights, x, y, batches, np.float32(rate))
+        return np.asarray(weights), np.asarray(losses)
 
 
 @functools.cache
@@ -324,6 +317,28 @@ def _compile_loss(*, softmax_twice: bool) -> Callable[..., tuple[jax.Array, jax.
     return jax.jit(jax.value_and_grad(loss_of))
 
 
+@functools.cache
+def _compile_training(*, softmax_twice: bool, adds_up: bool) -> Callable[..., tuple[jax.Array, jax.Array]]:
+    """Return a compiled function of (weights, x, y, batches, rate), which returns the last weights and the losses."""
+    import jax
+
+    loss_of = _compile_loss(softmax_twice=softmax_twice)
+
+    def train(
+        weights: jax.Array, x: jax.Array, y: jax.Array, batches: jax.Array, rate: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        def step(state: tuple[jax.Array, jax.Array], batch: jax.Array) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+            weights, total = state
+            loss, gradient = loss_of(weights, x[batch], y[batch])
+            total = total + gradient if adds_up else gradient
+            return (weights - rate * total, total), loss
+
+        (weights, _), losses = jax.lax.scan(step, (weights, 0 * weights), batches)
+        return weights, losses
+
+    return jax.jit(train)
+
+
 def make_runs(x: np.ndarray, y: np.ndarray) -> dict[str, Training]:
     """Return the four training runs of exercise 4 by letter.
 
@@ -332,37 +347,91 @@ def make_runs(x: np.ndarray, y: np.ndarray) -> dict[str, Training]:
         y: their labels, (n,).
     """
     return {
-        "A": Training(x, y, "rate too high", rate=100),
-        "B": Training(x, y[np.random.default_rng(1).permutation(len(y))], "pairs"),
+        "A": Training(x, y, "rate too high", 100),
+        "B": Training(x, _shuffle(y, 1), "pairs"),
         "C": Training(x, y, "softmax twice"),
-        "D": Training(x, y, "gradients add up", rate=1, steps=600),
+        "D": Training(x, y, "gradients add up", 1),
     }
 
 
-def _prints(experiment: Callable[[Training], float]) -> Callable[[Training, object], bool]:
-    """Return a function that says whether a number is what the experiment prints, to two digits or better."""
-
-    def is_near(run: Training, number: object) -> bool:
-        actual = float(experiment(run))
-        if isinstance(number, bool) or not isinstance(number, int | float | np.number):
-            return False
-        return bool(abs(number - actual) <= max(0.006, 0.02 * abs(actual)))
-
-    return is_near
+def _shuffle(y: np.ndarray, seed: int) -> np.ndarray:
+    return y[np.random.default_rng(seed).permutation(len(y))]
 
 
-ABOVE, HIGH = "its last losses lie above guessing", "its last losses lie between 1 and guessing"
+class Suspect(NamedTuple):
+    """A possible cause of a failure in exercise 4."""
+
+    symptom: str  # experiments distinguish the suspects with the same symptom
+    experiment: str  # that tells it from the others, as a learner writes it
+
+
+ABOVE, BETWEEN = "its last losses lie above guessing", "its last losses lie between 1 and guessing"
 SUSPECTS = {
-    "raw pixels": Suspect(ABOVE, "run.x.max()", _prints(lambda run: run.x.max())),
-    "gradients add up": Suspect(ABOVE, "run.growth()", _prints(lambda run: run.growth())),
-    "rate too high": Suspect(ABOVE, "run.end(rate=0.1)", _prints(lambda run: run.end(rate=0.1))),
-    "rate too low": Suspect(HIGH, "run.end(rate=0.1)", _prints(lambda run: run.end(rate=0.1))),
-    "softmax twice": Suspect(HIGH, "run.row_sum()", _prints(lambda run: run.row_sum())),
-    "pairs": Suspect(HIGH, "run.end(images=32)", _prints(lambda run: run.end(images=32))),
+    "raw pixels": Suspect(ABOVE, "run.x.max()"),
+    "gradients add up": Suspect(ABOVE, "run.growth()"),
+    "rate too high": Suspect(ABOVE, "run.end(rate=0.3)"),
+    "rate too low": Suspect(BETWEEN, "run.end(rate=0.3)"),
+    "softmax twice": Suspect(BETWEEN, "run.row_sum()"),
+    "pairs": Suspect(BETWEEN, "run.end(images=32)"),
 }
+
+
+def make_others(x: np.ndarray, y: np.ndarray) -> list[Training]:
+    """Return runs with each of SUSPECTS, on which a learner's test is tried; arguments are as of `make_runs`."""
+    return [
+        Training(255 * x, y, "raw pixels", 0.1, 1),
+        Training(255 * x, y, "raw pixels", 0.01, 2),
+        Training(x, y, "gradients add up", 1, 3),
+        Training(x, y, "gradients add up", 3, 4),
+        Training(x, y, "rate too high", 100, 5),
+        Training(x, y, "rate too high", 300, 6),
+        Training(x, y, "rate too low", 0.0003, 7),
+        Training(x, y, "rate too low", 0.003, 8),
+        Training(x, y, "rate too low", 0.01, 9),
+        Training(x, y, "softmax twice", 0.1, 10),
+        Training(x, y, "softmax twice", 0.3, 11),
+        Training(x, _shuffle(y, 2), "pairs", 0.1, 12),
+        Training(x, _shuffle(y, 3), "pairs", 0.05, 13),
+    ]
 
 
 @checks.print_verdict
 def check_diagnosis(diagnosis: Mapping[str, Sequence], x: np.ndarray, y: np.ndarray) -> Iterator[str]:
-    """Judge exercise 4 of lesson 13: of each training run the cause, and what the experiment for it printed."""
-    yield checks.judge_diagnosis(diagnosis, make_runs(x, y), ("cause", "number"), "runs", judge_cause)
+    """Judge exercise 4 of lesson 13: of each training run the cause, and a test that is True for no other suspect."""
+    others = make_others(x, y)
+
+    def judge(letter: str, broken: Training, cause: object, test: object) -> None:
+        names = {name.lower(): name for name in SUSPECTS}
+        name = names.get(" ".join(str(cause).partition("(")[0].lower().split()))
+        if name is None:
+            raise NotYet(f"{letter}: the cause {cause!r} is not in the list: {', '.join(SUSPECTS)}.")
+        symptom, experiment = SUSPECTS[name]
+        if symptom != SUSPECTS[broken._cause].symptom:
+            raise NotYet(f"{letter}: {name!r} has another symptom: {symptom}.")
+        if name != broken._cause:
+            raise NotYet(f"{letter}: {name!r} is not its cause. What would {experiment} print if it were?")
+        if not callable(test):
+            raise NotYet(
+                f"{letter}: the cause is right. Its test must be a function, such as `lambda run: run.x.max() > 1`; "
+                f"came {checks.short(test)}."
+            )
+        if not _try_test(test, broken, letter):
+            raise NotYet(f"{letter}: the cause is right, but the test returns False for {letter} itself.")
+        for other in others:
+            has_symptom = SUSPECTS[other._cause].symptom == symptom
+            if has_symptom and other._cause != name and _try_test(test, other, letter):
+                raise NotYet(
+                    f"{letter}: the cause is right, but the test returns True for a run with {other._cause!r}, too "
+                    f"(its rate: {other._rate:g}). Which experiment would rule that out?"
+                )
+
+    yield checks.judge_diagnosis(diagnosis, make_runs(x, y), ("cause", "test"), "runs", judge)
+
+
+def _try_test(test: Callable[..., object], run: Training, letter: str) -> bool:
+    """Return what a learner's test of a run says; NotYet if that is neither True nor False."""
+    said: Any = checks.answer(test, run, who=f"{letter}: the test")
+    is_truth = isinstance(said, bool) or (hasattr(said, "dtype") and said.dtype == bool and said.ndim == 0)
+    if not is_truth:
+        raise NotYet(f"{letter}: expected a test that returns True or False, came {checks.short(said)}.")
+    return bool(said)

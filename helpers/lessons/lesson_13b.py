@@ -33,7 +33,7 @@ class Scratch:
     hidden_by: str = ""  # a file beside the programs, which hides a package
     devices: str | None = None  # the programs' CUDA_VISIBLE_DEVICES; None for no such variable
     is_for_cpus: bool = False  # whether tensorflow, too, is built without GPUs, as on macOS
-    has_driver: bool = True  # whether the computer seems to have a GPU and NVIDIA's driver
+    log: str = ""  # what TensorFlow logs at each import, HARMLESS or NO_DRIVER; empty for nothing
 
     def __enter__(self) -> Scratch:
         self._temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # on Windows a file may still be open
@@ -46,7 +46,7 @@ class Scratch:
         (self.work / "train.py").write_text("import tensorflow\n")  # a harmless file of yours
         for package in ("tensorflow", "tensorflow-cpu"):
             is_for_cpus = self.is_for_cpus or package.endswith("-cpu")
-            wheel = _build_wheel(self.folder, package, is_for_cpus, self.has_driver)
+            wheel = _build_wheel(self.folder, package, is_for_cpus, self.log)
             if package in self.unpacked:  # as pip does, but faster
                 shutil.unpack_archive(wheel, self.packages, "zip")
         if self.deleted:
@@ -102,16 +102,17 @@ class Scratch:
 # What the real tensorflow 2.21.0 logged at `import tensorflow` on Linux without NVIDIA's driver (28 November 2026). It
 # listed no GPU, with and without CUDA_VISIBLE_DEVICES, and is_built_with_cuda() was True.
 NO_DRIVER = "Could not find cuda drivers on your machine, GPU will not be used."
+HARMLESS = "oneDNN custom operations are on."  # from the same log, shortened
 
 
-def _build_wheel(folder: Path, package: str, is_for_cpus: bool, has_driver: bool) -> Path:
+def _build_wheel(folder: Path, package: str, is_for_cpus: bool, log: str) -> Path:
     """Write an imitation of TensorFlow as PEP 427 has it: a package, and a folder whose RECORD lists files."""
     version = "2.21.0"
     gpus = "[] if os.environ.get('CUDA_VISIBLE_DEVICES') == '-1' else ['imitated GPU']"
-    code = f"import os, sys\n\n__version__ = '{version}'\n"
-    if not is_for_cpus and not has_driver:
-        code += f"print('{NO_DRIVER}', file=sys.stderr)\n"
-    if is_for_cpus or not has_driver:
+    code = f"import os, sys, time\n\n__version__ = '{version}'\n"
+    if log:  # as in TensorFlow, the time and the process's number stand before it
+        code += f"print(f'I0000 00:00:{{time.time():.6f}} {{os.getpid():7}}] {log}', file=sys.stderr)\n"
+    if is_for_cpus or log == NO_DRIVER:
         gpus = "[]"
     code += f"class config:\n    list_physical_devices = staticmethod(lambda kind='GPU': {gpus})\n"  # as in TensorFlow
     code += f"class test:\n    is_built_with_cuda = staticmethod(lambda: {not is_for_cpus})\n"
@@ -144,7 +145,7 @@ PLACES = ("your own line", "a file of data", "a shared library", "the package", 
 class Reading:
     """How a message of exercise 1 is read."""
 
-    line: int  # that names the fault to be fixed first, counted from 1
+    line: int  # that reports the first failure, counted from 1; it begins with the name of an error
     place: str  # what is missing or wrong, one of PLACES
     ask: str  # the question for a learner who names another line
     answers: Mapping[str, str] = field(default_factory=dict)  # to other places: what a change there would do
@@ -166,10 +167,10 @@ READINGS = {
     "C": Reading(
         6,
         "the package",
-        "Which line says what is wrong, and not where?",
+        "Which line says what failed, and not where?",
         {"your own line": "Without `cuda` the message would go, and the GPU would go unused."},
     ),
-    "D": Reading(8, "your own line", "Which line says what is wrong? A library may add advice below it."),
+    "D": Reading(8, "your own line", "Which line says what failed? A library may add advice below it."),
 }
 
 
@@ -186,13 +187,20 @@ def show_message(letter: str) -> None:
         print(f"{number:2} {line}")
 
 
+def _describe_line(letter: str, number: str) -> str:
+    """Say why a line of a message, counted from 1, is not the one that exercise 1 asks for."""
+    errors = [str(place) for place, line in enumerate(read_messages()[letter], 1) if re.match(r"\w+Error: ", line)]
+    return "reports a later failure" if number in errors else "doesn't begin with the name of an error"
+
+
 @checks.print_verdict
 def check_reading(reading: object) -> Iterator[str]:
-    """Judge exercise 1 of lesson 13b: of each message the line of the first fault, and what is missing or wrong."""
+    """Judge exercise 1 of lesson 13b: for each message the line of the first failure, and what is missing or wrong."""
 
     def judge(letter: str, right: Reading, line: object, place: object) -> None:
-        if str(line).strip() != str(right.line):
-            raise NotYet(f"{letter}: the first fault is not in line {line!r}. {right.ask}")
+        number = str(line).strip()
+        if number != str(right.line):
+            raise NotYet(f"{letter}: line {line!r} {_describe_line(letter, number)}. {right.ask}")
         named = " ".join(str(place).lower().split())
         if named not in PLACES:
             raise NotYet(f"{letter}: {place!r} is none of the places: {', '.join(map(repr, PLACES))}.")
@@ -235,12 +243,12 @@ EXPERIMENTS: dict[str, Callable[[Scratch], str]] = {  # by what a verdict calls 
 FILE, LIST, WITHOUT, BUILD = EXPERIMENTS
 INSTALLATIONS: dict[str, tuple[str, str, Scratch]] = {  # by letter: the cause, the experiment, the environment
     "A": ("some files gone", FILE, Scratch(["tensorflow"], deleted="tensorflow/*.py")),
-    "B": ("a variable", WITHOUT, Scratch(["tensorflow"], devices="-1")),
+    "B": ("a variable", WITHOUT, Scratch(["tensorflow"], devices="-1", log=HARMLESS)),
     "C": ("not installed here", LIST, Scratch()),
     "D": ("a file of yours", FILE, Scratch(["tensorflow"], hidden_by="tensorflow.py")),
     "E": ("all files gone", LIST, Scratch(["tensorflow"], deleted="tensorflow")),
-    "F": ("the build for CPUs", BUILD, Scratch(["tensorflow"], devices="-1", is_for_cpus=True)),
-    "G": ("neither", BUILD, Scratch(["tensorflow"], devices="-1", has_driver=False)),
+    "F": ("the build for CPUs", BUILD, Scratch(["tensorflow"], devices="-1", is_for_cpus=True, log=HARMLESS)),
+    "G": ("neither", BUILD, Scratch(["tensorflow"], devices="-1", log=NO_DRIVER)),
 }
 
 

@@ -83,7 +83,7 @@ def show(drawn: Figure, alt: str) -> None:
 
 
 def draw_digits(images: np.ndarray, labels: np.ndarray, title: str, columns: int = 10) -> None:
-    """Show images in a grid, each under its label.
+    """Show images in a grid, each under its label, in a thin frame, so that an empty one is seen.
 
     Args:
         images: uint8 array of shape (n, 28, 28).
@@ -96,6 +96,9 @@ def draw_digits(images: np.ndarray, labels: np.ndarray, title: str, columns: int
         for panel in axes.flat:
             panel.axis("off")
         for panel, image, label in zip(axes.flat, images, labels, strict=False):
+            panel.axis("on")
+            panel.set(xticks=[], yticks=[])
+            panel.spines[:].set(visible=True, linewidth=0.5, color=GREY)
             panel.imshow(image, cmap="gray_r", vmin=0, vmax=255)
             panel.set_title(str(label), fontsize=10, loc="center")
     show(drawn, f"{title}: {len(images)} handwritten digits, each under its label.")
