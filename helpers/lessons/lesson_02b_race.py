@@ -325,7 +325,7 @@ def compute_gain(bench: MatmulBenchmark, twins: tuple[str, str], pair: tuple[str
     if not timing.is_claimable(before, after, (one, other), bench.others):
         return math.nan
     if bench.others > timing.BUSY:
-        return timing.describe_gain(before, after, bench.others)
+        return timing.describe_gain(before, after, (one, other), bench.others)
     return before.median / after.median
 
 
