@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # Exercise 2: a network of at most so many parameters learns from so many images, and reads more than so many percent of
-# unmoved digits. On MNIST and the stand-in, the largest sums of 11 x 11 pixels read 79 to 96 %, their averages 34 to 70.
+# unmoved digits. On MNIST and the stand-in, largest sums of 11 x 11 pixels read 79 to 96 %, their averages 34 to 70.
 MOST_PARAMETERS, ENOUGH_IMAGES, LEAST_PERCENT = 30_000, 6_400, 75
 
 # --------------------------------------------------------------------------------------- what lesson 05 builds on
