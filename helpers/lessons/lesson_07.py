@@ -47,8 +47,8 @@ def check_split(learner: Callable[..., tuple[tf.Tensor, ...]], first: str, secon
         computed = [_find_computed(operations, part) for part in parts]
         if lying == [default] * len(names) and computed == [{default}] * len(names):
             raise checks.NotDone(
-                f"all three were computed on {default}, which is TensorFlow's own choice: no `with` around them names "
-                "a device of this computer. Where a and b are does not matter."
+                f"all three were computed on {default}. TensorFlow also chooses this device if no `with` names one; "
+                "where a and b are does not matter."
             )
         for name, place, places, expected in zip(names, lying, computed, wanted, strict=True):
             _judge_place(f"for matrices on {start}, {name}", place, places, expected)
@@ -143,6 +143,11 @@ class Placed:
 
     device: str
 
+    @property
+    def backing_device(self) -> str:
+        """Return the device whose memory holds it."""
+        return self.device
+
 
 @checks.print_verdict
 def check_compute_on(learner: Callable[[str, Callable[[], Any]], Any], first: str, second: str) -> Iterator[str]:
@@ -161,11 +166,13 @@ def check_compute_on(learner: Callable[[str, Callable[[], Any]], Any], first: st
     for name in (second, first):
         _judge_call(learner, name, work, name)
     for name in (first, second):
-        _judge_call(learner, name, work_on_first, first, f" whose own `with` names {first}")
+        _judge_call(learner, name, work_on_first, first, f", where work has its own `with` for {first}")
     _judge_call(learner, "GPU:98", work, None)
     for name, place in (("GPU:1", "GPU:10"), ("GPU:11", "GPU:1"), ("GPU:0", "CPU:0"), ("GPU:1", "GPU:1")):
         stand_in = Placed(f"/job:worker/replica:0/task:3/device:{place}")
-        _judge_call(learner, name, lambda result=stand_in: result, place, f", whose result is on {stand_in.device}")
+        _judge_call(
+            learner, name, lambda result=stand_in: result, place, f", where work's result is on {stand_in.device}"
+        )
     yield "results on both devices, on others, and on devices that are not there"
 
 
@@ -179,9 +186,10 @@ def _judge_call(
         name: of the wanted device.
         work: returns a tensor, or a stand-in.
         expected: the device on which it computes inside a `with` for `name`; None for any other than that.
-        what: follows "with a work" in the message.
+        what: follows the call in the message.
     """
-    results: list[Any] = []
+    calls, results = [], []  # a call that TensorFlow refuses has no result
+    raised: list[RuntimeError] = []
 
     def call(*given: object) -> object:
         try:
@@ -189,31 +197,34 @@ def _judge_call(
         except NotImplementedError:
             raise
         except RuntimeError as error:
-            return error
+            raised.append(error)
+            return None
         finally:  # an answer may have turned it off, and later cells need it
             training.import_tensorflow().config.set_soft_device_placement(True)
 
     def compute() -> object:
+        calls.append(name)
         results.append(work())
         return results[-1]
 
-    who = f"compute_on({name!r}, work)" + (f" with a work{what}" if what else "")
+    who = f"compute_on({name!r}, work){what}"
     returned = checks.answer(call, name, compute, who=who)
-    if returned is None and not results:
+    if returned is None and not raised and not calls:
         raise checks.NotDone(f"{who} did not call work, and returned nothing.")
-    if len(results) != 1:
-        raise checks.NotYet(f"{who} called work {len(results)} times; call it once.")
-    place, is_error = _find_place(results[0]), isinstance(returned, RuntimeError)
-    if expected and place != expected:
-        if returned is results[0]:
-            raise checks.NotDone(f"{who}: work ran on {place}, TensorFlow's own choice: no `with` names {name}.")
-        raise checks.NotYet(f"{who}: work ran on {place}; only a `with` around its call decides where it runs.")
-    if place != name and not is_error:
-        raise checks.NotYet(f"{who}: the result is on {place}, and no RuntimeError was raised.")
-    if place == name and is_error:
-        raise checks.NotYet(f"{who} raised RuntimeError({returned}), although the result is on {name}.")
-    if place == name and returned is not results[0]:
+    if len(calls) != 1:
+        raise checks.NotYet(f"{who} called work {len(calls)} times; call it once.")
+    is_same = bool(results) and returned is results[0]
+    place = _find_place(results[0]) if results else "no device, because TensorFlow refused to compute it"
+    if results and expected and place != expected:
+        ran = f"{who}: work ran on {place}, expected {expected}. Only a `with` around its call decides where it runs."
+        raise checks.NotDone(ran) if is_same else checks.NotYet(ran)
+    if place == name and raised:
+        raise checks.NotYet(f"{who} raised RuntimeError({raised[0]}), although the result is on {name}.")
+    if place == name and not is_same:
         raise checks.NotYet(f"{who} returned {checks.short(returned)}; return what work returned.")
+    if place != name and not raised:
+        instead = "" if is_same else f" It returned {checks.short(returned)}."
+        raise checks.NotYet(f"{who}: the result is on {place}, and no RuntimeError was raised.{instead}")
 
 
 @checks.print_verdict
