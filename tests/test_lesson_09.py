@@ -84,10 +84,18 @@ def test_the_gradient_is_the_slope_of_the_loss(batches):
     assert (after - before) / 2e-2 == pytest.approx(length, rel=0.02)
 
 
-def test_parts_of_a_step_are_read_from_the_clocks():
-    # Process 0 computes 1 s and waits 1 s for process 1; the exchange takes 0.5 s, and a step 3 s.
-    both = [[(3 * s, 3 * s + compute, 3 * s + 2.5) for s in range(8)] for compute in (1.0, 2.0)]
-    assert lesson.measure_step_parts(both) == pytest.approx({"step": 3.0, "compute": 1.5, "wait": 0.5, "exchange": 0.5})
+def test_parts_of_a_step_are_read_from_the_clocks_and_add_up():
+    # Process 0 computes 1 s and waits 1 s for process 1; the exchange takes 1 s. Another program delays a few steps.
+    notes, now = [[], []], 0.0
+    for step in range(16):
+        delay = 20.0 if step in (5, 9) else 0.1 * step
+        for process, computes in enumerate((1.0, 2.0)):
+            notes[process].append((now, now + computes, now + 2.5 + delay))
+        now += 3 + delay
+    parts = lesson.measure_step_parts(notes)
+    assert parts["step"] == pytest.approx(parts["compute"] + parts["wait"] + parts["exchange"])
+    assert parts["step"] < 5
+    assert (parts["compute"], parts["wait"]) == pytest.approx((1.5, 0.5))
 
 
 def test_a_time_line_shows_who_computed_when(monkeypatch):
@@ -100,6 +108,15 @@ def test_a_time_line_shows_who_computed_when(monkeypatch):
     for kind, seconds in (("computes", 0.25), ("sleeps", 0.5)):
         took = sum(until - start for name, what, start, until in spans if (name, what) == ("worker 1", kind))
         assert took == pytest.approx(5 * seconds)
+
+
+def test_a_time_line_begins_with_the_worker_that_began_first(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(lesson_09_steps.plots, "draw_timeline", lambda shown, title: drawn.append(shown))
+    first, second = ([(s + late, s + late + 0.25, s + 1.0) for s in range(9)] for late in (0.0, 0.5))
+    lesson.draw_steps({"synchronous": [first, second]}, "a title", 0.0)
+    (spans,) = drawn[0].values()
+    assert spans[0] == ("worker 0", "computes", 3, 3.25)
 
 
 # ---------------------------------------------------------------------------------------------------- the trainings

@@ -272,3 +272,25 @@ def compute_gradient(model: keras.Model, images: np.ndarray, labels: np.ndarray)
 
     _, arrays = compute_loss_and_gradients(model, images, labels)
     return tf.concat([tf.reshape(array, -1) for array in arrays], axis=0)
+
+
+def measure_halves(model: keras.Model, images: np.ndarray, labels: np.ndarray, batch: int) -> tuple[float, float]:
+    """Return both replicas' mean loss on their own half of each batch, and on the half of the other replica.
+
+    Args:
+        model: built in the scope of a MirroredStrategy with two replicas; replica 0 gets the first half of a batch.
+        images: array of shape (n, 784); n is a multiple of `batch`.
+        labels: array of shape (n,).
+        batch: images of a whole batch, an even number.
+    """
+    from keras.losses import sparse_categorical_crossentropy
+
+    found = np.empty((2, 2))  # by replica and half
+    for replica in range(2):
+        weights = [weight.value.values[replica].numpy() for weight in model.trainable_variables]
+        for half in range(2):
+            x = images.reshape(-1, 2, batch // 2, 784)[:, half].reshape(-1, 784)
+            y = labels.reshape(-1, 2, batch // 2)[:, half].ravel()
+            outputs, _ = model.stateless_call(weights, [], x)
+            found[replica, half] = np.mean(sparse_categorical_crossentropy(y, outputs))
+    return float(found[[0, 1], [0, 1]].mean()), float(found[[0, 1], [1, 0]].mean())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
+import operator
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -29,17 +31,84 @@ def count_bytes(widths: Sequence[int], batch: int, states: int) -> tuple[int, in
     return 4 * weights * (1 + 1 + states), 4 * batch * sum(widths[:-1])
 
 
+def read_planned_bytes(widths: Sequence[int], batch: int, device: jax.Device) -> int:
+    """Return the bytes that JAX's compiler sets aside for images and intermediate results; nothing is computed.
+
+    Args:
+        widths: of a network of dense layers with ReLU, as for `count_bytes`.
+        batch: images of a step.
+        device: the gradients of all weights and biases are compiled for it.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    def compute_loss(layers: list[tuple[jax.Array, jax.Array]], x: jax.Array) -> jax.Array:
+        for matrix, biases in layers:
+            x = jnp.maximum(x @ matrix + biases, 0)
+        return (x**2).mean()
+
+    place = jax.sharding.SingleDeviceSharding(device)
+    describe = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32, sharding=place)  # an array without numbers
+    layers = [(describe((inputs, outputs)), describe((outputs,))) for inputs, outputs in itertools.pairwise(widths)]
+    images = describe((batch, widths[0]))
+    planned = jax.jit(jax.grad(compute_loss)).lower(layers, images).compile().memory_analysis()
+    assert planned is not None, "XLA plans the memory of every program that it compiles"
+    return 4 * images.size + planned.temp_size_in_bytes
+
+
 @checks.print_verdict
 def check_count_bytes(learner: Callable[[list[int], int, int], tuple[int, int]]) -> Iterator[str]:
     """Judge exercise 1 of lesson 08b: the bytes that a training keeps."""
+    rng = np.random.default_rng()
+    cases = [([2, 3, 1], 5, 1), ([2, 3, 1], 5, 0), ([4, 2], 1, 2), ([784, 512, 512, 10], 128, 1)]
+    for layers in (1, 3, 6):
+        cases.append((rng.integers(1, 99, layers + 1).tolist(), *rng.integers([1, 0], [99, 3]).tolist()))
+    try:
+        yield checks.judge_function(learner, count_bytes, lambda _: cases)
+    except checks.NotYet as wrong:
+        raise checks.NotYet(f"{wrong}{_explain_counts(learner, cases)}") from None
 
-    def cases(rng: np.random.Generator) -> list[tuple]:
-        drawn = [
-            (rng.integers(1, 99, layers + 1).tolist(), *rng.integers([1, 0], [99, 3]).tolist()) for layers in (1, 3, 6)
-        ]
-        return [([2, 3, 1], 5, 1), ([2, 3, 1], 5, 0), ([4, 2], 1, 2), ([784, 512, 512, 10], 128, 1), *drawn]
 
-    yield checks.judge_function(learner, count_bytes, cases)
+def _explain_counts(learner: Callable[..., tuple[int, int]], cases: Sequence[tuple[list[int], int, int]]) -> str:
+    """Return which of the two numbers are wrong, and the one known idea that returns the same in every case."""
+    try:
+        answers = [[*map(operator.index, learner(list(widths), *more))] for widths, *more in cases]
+        pairs = np.array(answers, dtype=object).reshape(len(cases), 2)
+    except Exception:  # not two whole numbers; the verdict says what came
+        return ""
+    wrong, ideas = [], set()
+    for place, name in enumerate(("weights, gradients and optimizer", "activations")):
+        came = pairs[:, place].tolist()
+        if came == [count_bytes(*case)[place] for case in cases]:
+            continue
+        wrong.append(name)
+        counts = [_count_wrongly(*case)[place] for case in cases]
+        same = [idea for idea in counts[0] if came == [count[idea] for count in counts]]
+        ideas.add(same[0] if len(same) == 1 else "")
+    if not wrong:
+        return ""
+    named = f" It is as if {ideas.pop()}." if len(ideas) == 1 and "" not in ideas else ""
+    return f". Wrong: the bytes of {' and of '.join(wrong)}.{named}"
+
+
+def _count_wrongly(widths: list[int], batch: int, states: int) -> tuple[dict[str, int], dict[str, int]]:
+    """Return what wrong ideas count for each of the two numbers of `count_bytes`."""
+    biases = sum(widths[1:])
+    weights = biases + sum(inputs * outputs for inputs, outputs in itertools.pairwise(widths))
+    held = {
+        "there were no biases": 4 * (weights - biases) * (2 + states),
+        "either the weights or their gradients were left out": 4 * weights * (1 + states),
+        "the optimizer kept nothing": 4 * weights * 2,
+        "each number had one byte": weights * (2 + states),
+    }
+    kept = {
+        "the last layer's outputs were kept, too": 4 * batch * sum(widths),
+        "each layer's outputs were kept in place of its inputs": 4 * batch * sum(widths[1:]),
+        "the images were not kept": 4 * batch * sum(widths[1:-1]),
+        "the batch had one image": 4 * sum(widths[:-1]),
+        "each number had one byte": batch * sum(widths[:-1]),
+    }
+    return held, kept
 
 
 @checks.print_verdict

@@ -125,7 +125,7 @@ def _expect_equal_bits(answers: list[list], arrays: np.ndarray) -> None:
                 raise checks.NotYet(
                     f"with {len(answers)} processes, number {place} of the sum is {first[place]:.9g} at rank 0 and "
                     f"{others[call][place]:.9g} at rank {rank}: they added {_list_numbers(arrays[call, :, place])} in "
-                    "different orders"
+                    "different orders, or not all of them in float32"
                 )
 
 

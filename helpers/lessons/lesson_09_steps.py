@@ -16,21 +16,23 @@ WARM = 3  # the first steps, which are left out
 
 
 def measure_step_parts(results: Sequence[Notes]) -> dict[str, float]:
-    """Return the parts of a synchronous step in seconds: medians over the steps and the processes, and a mean wait.
+    """Return a synchronous step and its three parts in seconds; the parts add up to the step.
 
-    All processes note the time of the same clock, the computer's; the first that is ready waits for the last.
+    They are means over all processes and over the middle half of the steps, sorted by their time. All processes note
+    the time of the same clock, the computer's; the first that is ready waits for the last.
 
     Args:
         results: each process' notes, shape (steps, 3): when a step began, had computed, had exchanged.
     """
     notes = np.array([result[WARM:] for result in results])
-    last = notes[:, :, COMPUTED].max(axis=0)
-    return {
-        "step": float(np.median(np.diff(notes[:, :, BEGAN], axis=1))),
-        "compute": float(np.median(notes[:, :, COMPUTED] - notes[:, :, BEGAN])),
-        "wait": float(np.mean(last - notes[:, :, COMPUTED])),
-        "exchange": float(np.median(notes[:, :, EXCHANGED] - last)),
-    }
+    began, ended = notes[:, :-1, BEGAN], notes[:, 1:, BEGAN]  # a step ends when the next one begins
+    computed = notes[:, :-1, COMPUTED]
+    last = computed.max(axis=0)
+    parts = {"step": ended - began, "compute": computed - began, "wait": last - computed, "exchange": ended - last}
+    by_time = np.argsort(parts["step"].mean(axis=0))
+    left_out = round(len(by_time) / 4)  # at each end: other programs make a few steps much longer
+    middle = by_time[left_out : len(by_time) - left_out]
+    return {name: float(part[:, middle].mean()) for name, part in parts.items()}
 
 
 def draw_steps(trainings: Mapping[str, Sequence[Notes]], title: str, pause: float) -> None:
@@ -45,7 +47,7 @@ def draw_steps(trainings: Mapping[str, Sequence[Notes]], title: str, pause: floa
     longest = max(float(np.median(notes[:, EXCHANGED] - notes[:, BEGAN])) for notes in steps)
     shown = {}
     for name, workers in trainings.items():
-        begin = max(notes[min(WARM, len(notes) - 1)][BEGAN] for notes in workers)
+        begin = min(notes[min(WARM, len(notes) - 1)][BEGAN] for notes in workers)
         shown[f"{name}, a window of five slow steps"] = _cut(workers, begin, begin + 5 * longest, pause)
     plots.draw_timeline(shown, title)
 
