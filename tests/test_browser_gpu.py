@@ -222,6 +222,8 @@ def test_a_learners_page_writes_with_the_learners_kernel_or_says_why_not(with_we
 def test_the_taster_reads_what_is_drawn(opened):
     assert draw_a_one(opened, opened.locator("#pad canvas").first) > 10  # bars move while the mouse does
     reads(opened, 1)
+    times = opened.locator("#pad .says .small").inner_text()
+    assert "with the way to the GPU and back" in times and "The same layers in JavaScript" in times
     for digit in range(10):
         opened.locator(f"#pad button[aria-label^='draw {digit}']").click()
         reads(opened, digit)
@@ -340,6 +342,8 @@ def test_a_browser_without_webgpu_is_told_what_helps(without_webgpu):
 def test_a_browser_without_webgpu_reads_digits_on_the_processor(without_webgpu):
     without_webgpu.locator("#pad button[aria-label^='draw 7']").click()
     reads(without_webgpu, 7)
+    times = without_webgpu.locator("#pad .says .small").inner_text()
+    assert times.startswith("One answer, in JavaScript, on the processor: ") and "The same" not in times
 
 
 def test_the_taster_knows_the_system_that_it_advises(opened):

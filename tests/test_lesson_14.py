@@ -177,6 +177,7 @@ def test_memory_filled_by_zeros_gives_the_sums_that_wgsl_promises(device):
     ("body", "helps"),
     [
         ("x[id.x] = 1.0;", "declared `read`"),
+        ("partial[0] = x + x;", "one element"),
         ("let i = id; partial[0] = x[i];", "id.x"),
         ("partial[0] = id.x * x[0];", r"f32\(i\)"),
         ("if (id.x) { partial[0] = 1.0; }", "comparison"),

@@ -180,6 +180,10 @@ def _expect_good_record(device: wgpu.GPUDevice, source: str, case: Case) -> None
 CONVERTS = "WGSL converts no variables: write `f32(i)` for a whole number, `0.0` for a zero."
 HINTS = (
     ("valid destination for a store", "Is this buffer declared `read` or `uniform`? Such a buffer cannot be written."),
+    (
+        r"Incompatible operands: Array|Loading of \[\d+\] can't be done",
+        "Is a whole array used as a number? Take one element, such as `a[id.x]`.",
+    ),
     ("Accessing with index|Vector { size: Tri", "Is the index `id`? It holds three numbers: take one, `id.x`."),
     (
         r"cannot convert elements of `f32` to `[ui]32`|kind: Sint.*kind: Float",

@@ -86,7 +86,7 @@ def judge_launches(notes: Sequence[Mapping[str, Any]]) -> str:
         What was tried, for the verdict.
 
     Raises:
-        NotDone: nothing is launched.
+        NotDone: nothing is launched, or both faults of the given addThree are still there.
         NotYet: a launch is missing, stands in the wrong place, or has another number of workgroups.
     """
     for noted in notes:
@@ -95,6 +95,8 @@ def judge_launches(notes: Sequence[Mapping[str, Any]]) -> str:
             raise checks.NotYet(f"addThree stopped with {noted['error']}.{comment}")
     if not any(noted["calls"] for noted in notes):
         raise checks.NotDone("addThree launches nothing.")
+    if all(_has_both_faults(noted) for noted in notes):
+        raise checks.NotDone("addThree still has both faults.")
     for noted in notes:
         calls, where = noted["calls"], f"count = {noted['count']:,}"
         if len(calls) != 2:
@@ -106,6 +108,12 @@ def judge_launches(notes: Sequence[Mapping[str, Any]]) -> str:
         for name, call in zip(("first", "second"), calls, strict=True):
             _expect_launch(f"{where}, launch of `{name}`", name, call, noted["count"])
     return f"{len(notes)} counts of up to {max(noted['count'] for noted in notes):,}, two launches each"
+
+
+def _has_both_faults(noted: Mapping[str, Any]) -> bool:
+    """Return whether the launches are those of the given addThree: fractions of workgroups, and the first's pipeline."""
+    calls = [(call["pipeline"], call["group"], call["groups"]) for call in noted["calls"]]
+    return calls == [("first.pipeline", f"{name}.group", [noted["count"] / GROUP]) for name in ("first", "second")]
 
 
 def _expect_launch(where: str, name: str, call: Mapping[str, Any], count: int) -> None:

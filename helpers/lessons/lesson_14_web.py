@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
     from helpers.training.data import Dataset
 
-# The page, as tests/test_browser_gpu.py photographs it, with the caption drawn above it.
-PICTURE = WEB / "pictures" / "drawn.png"
-CAPTION = "Stored picture, not this run: 23 November 2026, Chrome 156, SwiftShader (software)."
+# The page, photographed with drawings by mouse; the caption is drawn above it.
+PICTURES = WEB / "pictures"
+CAPTION = "Stored picture, not this run: 28 November 2026, Chrome 156, SwiftShader (software)."
 VIEW = "application/vnd.jupyter.widget-view+json"
-NONE_YET = "none yet: the page answers once Python is free, and only in a browser. Run this cell again."
+NONE_YET = "none yet: the page answers when no cell is running, and only in a browser. Run this cell again."
 
 NO_PAGE = "No page has answered here, so nothing was computed. Run this cell in JupyterLab."
 
@@ -49,11 +49,22 @@ _numbers = itertools.count()
 
 
 def load_drawn_digit() -> Image:
-    """Return the stored picture of the page with a digit drawn by hand; its caption says that it is stored."""
+    """Return the stored picture of the page with a drawn 4; its caption says that it is stored."""
+    return _load_picture("drawn", "4", 4)
+
+
+def load_drawn_house() -> Image:
+    """Return the stored picture of the page with a drawn house; its caption says that it is stored."""
+    return _load_picture("house", "house", 0)
+
+
+def _load_picture(name: str, drawn: str, digit: int) -> Image:
     from IPython.display import Image
 
-    alt = f"{CAPTION} A field with a 4 drawn by mouse; ten bars beside it; the page says: It reads 4."
-    return Image(filename=str(PICTURE), alt=alt)
+    alt = (
+        f"{CAPTION} A field with a {drawn} drawn by mouse; ten bars beside it; the page says: It reads {digit}, 100 %."
+    )
+    return Image(filename=str(PICTURES / f"{name}.png"), alt=alt)
 
 
 @dataclass
@@ -295,7 +306,18 @@ def judge_dense(source: str) -> str:
         words = f"m, n, k, relu = {m}, {n}, {k}, {relu}"
         return Case(words, arrays | sizes, 3, expected, math.ceil(m * n / GROUP), ideas=ideas)
 
-    shapes = [(2, 4, 3), (13, 10, 7), (1, 1, 1), (2, 64, 64), (65, 3, 10), (1, 128, 784), (130, 10, 20), (300, 250, 8)]
+    # (1, 70, 9): an invocation that computes a whole row writes all 70 outputs alone.
+    shapes = [
+        (2, 4, 3),
+        (13, 10, 7),
+        (1, 1, 1),
+        (1, 70, 9),
+        (2, 64, 64),
+        (65, 3, 10),
+        (1, 128, 784),
+        (130, 10, 20),
+        (300, 250, 8),
+    ]
     wanted = dict.fromkeys((0, 1, 2), "read-only-storage") | {3: "storage", 4: "uniform"}
     return wgsl_checks.judge_kernel(source, wanted, [make_case(*shape, relu) for shape in shapes for relu in (0, 1)])
 
@@ -308,11 +330,15 @@ def judge_largest(source: str) -> str:
         outputs = rng.standard_normal((m, 10)).astype(np.float32) - 3  # mostly below 0: a search from 0.0 on fails
         outputs[::3] *= 1e30 * np.sign(-outputs[::3])  # and far below: so does one from any other number
         outputs[1::3, rng.integers(1, 10)] = outputs[1::3].max(1)  # two largest: the smaller digit counts, as in argmax
+        outputs[2::3, rng.integers(3, 10)] = 2.5  # above 0, in another place than 2: the number itself is no digit
         arrays = {0: wgsl_checks.pad(outputs), 2: np.array([m], np.uint32)}
         ideas = {
             "the search began with the number 0.0": np.where(outputs.max(1) > 0, outputs.argmax(1), 0),
             "the last of equal numbers counted": 9 - outputs[:, ::-1].argmax(1),
             "the smallest number counted": outputs.argmin(1),
+            "the largest number itself were written, as a `u32`, and not its place": outputs.max(1)
+            .clip(0)
+            .astype("u4"),
         }
         expected = outputs.argmax(1).astype(np.uint32)
         return Case(f"m = {m}", arrays, 1, expected, math.ceil(m / GROUP), ideas=ideas)

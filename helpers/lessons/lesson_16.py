@@ -244,7 +244,8 @@ def _judge_long(kernel: opencl.Kernel) -> None:
 @checks.print_verdict
 def check_erase(learner: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Iterator[str]:
     """Exercise 4: images without the piece with ink that has the largest number."""
-    pieces, maps = np.full((1, 49, 16), 0.5, np.float32), np.linspace(0.1, 0, 49)[None]
+    pieces = np.linspace(0.1, 1, 49 * 16, dtype=np.float32).reshape(1, 49, 16)
+    maps = np.linspace(0.1, 0, 49)[None]
     answer = checks.answer(learner, pieces.copy(), maps, who="erase(pieces, maps)")
     if answer is None:
         raise NotDone(f"erase(pieces, maps) returned None. ({checks.RETURNS})")

@@ -159,7 +159,7 @@ def find_words(scores: np.ndarray, chance: np.ndarray, temperature: float, missi
         shift = largest / temperature - largest
     if missing == "the scores were multiplied by the temperature":
         temperature = 1 / temperature
-    elif missing == "the temperature were left out":
+    elif missing == NO_TEMPERATURE:
         temperature = 1
     shares = compute_shares(scores, temperature)
     sums = np.cumsum(shares, axis=1)
@@ -177,10 +177,11 @@ def find_words(scores: np.ndarray, chance: np.ndarray, temperature: float, missi
 
 
 UNKNOWN = -2
+NO_TEMPERATURE = "the temperature were left out, or all powers divided by it, which changes no share"
 CHOICE_FAULTS = (
     "the highest score were always chosen",
     "the scores were multiplied by the temperature",
-    "the temperature were left out",
+    NO_TEMPERATURE,
     "each sum left out its own word",
     "the last word were never chosen",
     "the largest score were not subtracted",

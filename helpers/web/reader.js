@@ -26,8 +26,11 @@ function fromHalf(bits) { // IEEE 754: a sign, five bits of exponent, ten of fra
 // Fill the element `pad`, and say in the page's title, if it has one, what reads.
 // `gpu`: what findGpu gave, or null: then JavaScript answers, on the processor.
 async function openPad(gpu) {
-  const network = gpu ? await Network.open(gpu, data.kernels.dense, layers()) : plainNetwork(layers());
+  const plain = plainNetwork(layers());
+  const network = gpu ? await Network.open(gpu, data.kernels.dense, layers()) : plain;
   const title = find("title-reader");
   if (title) title.textContent = gpu && !gpu.facts.software ? "Your GPU" : "Your CPU";
-  digitPad(find("pad"), (pixels) => network.answer(pixels), gpu ? onGpu(gpu.facts) : ALONE);
+  const answer = (pixels) => network.answer(pixels);
+  if (gpu) digitPad(find("pad"), answer, onGpu(gpu.facts), (pixels) => plain.answer(pixels));
+  else digitPad(find("pad"), answer, ALONE);
 }

@@ -130,7 +130,7 @@ export default {
 
   async render({ model, el }) {
     const job = model.get("job");
-    const status = element("p", { role: "status", textContent: "The page computes as soon as Python is free ..." });
+    const status = element("p", { role: "status", textContent: "The page computes when no cell is running ..." });
     const verdict = element("p", { role: "status" });
     const more = element("div");
     const root = element("div", { className: "anygpu" }, status, more, verdict);
@@ -151,7 +151,8 @@ export default {
       const kernel = said.facts.own ? "Your own kernel" : "The workshop's kernel";
       const why = said.facts.refused ? ` (yours was refused here: ${said.facts.refused})` : "";
       status.textContent = `${kernel}${why} computes on ${named(said.gpu)}, in ${said.gpu.browser}.`;
-      digitPad(more, said.answer, onGpu(said.gpu));
+      const plain = plainNetwork(layersOf(job));
+      digitPad(more, said.answer, onGpu(said.gpu), (pixels) => plain.answer(pixels));
     } else {
       status.textContent = `The page computed on ${named(said.gpu)}, in ${said.gpu.browser}. Python's verdict:`;
     }
