@@ -208,7 +208,7 @@ def test_as_many_work_items_as_a_unit_has_lanes_are_enough(monkeypatch, capsys, 
     unit = lesson_01b.measure_unit(Unit(monkeypatch, lanes).launch, make_queue())
     assert unit.enough == lanes and list(unit.runs) == [1, 2, 4, 8]
     assert unit.time_step(8) / unit.time_step(1) == pytest.approx(8 / lanes, rel=0.1)
-    assert f"Enough for this unit: {lanes}." in printed(capsys)
+    assert f"Enough for this unit: {lanes} work-item{'s' if lanes > 1 else ''}." in printed(capsys)
 
 
 def test_every_launch_of_a_chain_takes_long_enough_to_hide_its_launch(monkeypatch):
@@ -307,24 +307,45 @@ def test_a_wrong_limit_is_told_which_experiment_contradicts_it(capsys, entry, me
     assert (message in said and said.startswith("not yet")) if message else said.startswith("right")
 
 
-def test_what_was_measured_beside_other_programs_is_shown_and_marked(monkeypatch, capsys):
-    shown = []
-    monkeypatch.setattr(limits, "show", lambda figure, alt: shown.append(alt))
-    monkeypatch.setattr(lesson_01b, "show", lambda figure, alt: shown.append(alt))
-    busy = dataclasses.replace(curve({1: 1.0, 16: 9.5}), others=0.5)
-    lesson_01b.draw_curves([busy, busy], "mine")
-    assert busy.claim == "16 work-items (disturbed)" and f"enough: {busy.claim}" in shown[0] and "H100" in shown[0]
-    found = {count: lesson_01b.Chains(run(1.0), 10.0 * count, 1e-9, 0.5) for count in (1, 8)}
-    assert [row[4] for row in lesson_01b.tabulate_chains(found).rows] == ["1 times (disturbed)", "8 times (disturbed)"]
-    each = dataclasses.replace(case((2.0, 2.0, 1.0)), others=0.5)
-    for table in (
-        limits.tabulate_limits([each], ROOFS, busy),
-        limits.tabulate_limits([case((2.0, 2.0, 1.0))], ROOFS._replace(others=0.5), busy),
-    ):
-        assert table.rows[0][1:4] == ("2", "2", "1")
-        assert table.rows[0][-1] == "no claim" and "50 %" in " ".join(table.below)
-    limits.draw_roofline([each] * 6, ROOFS, "mine")
-    assert "mine (disturbed)" in shown[1] and shown[1].count("for each byte, 9 GFLOP/s") == 6
+@pytest.mark.parametrize(
+    ("others", "enough", "ratio", "gain", "limit"),
+    [
+        (0.1, "16 work-items", "1.7 times", "4 times", "memory"),
+        (
+            0.25,
+            "at least 16 work-items",
+            "at least 1.3 times",
+            "at least 3.0 times",
+            "memory",
+        ),  # other programs explain 1.3 times
+        (0.5, "at least 16 work-items", "at most 3.4 times", "at least 2.0 times", "no claim"),  # 2 times
+        (0.8, "at least 8 work-items", "at most 8.4 times", "no claim", "no claim"),  # 5 times
+        (0.97, "no claim", "no claim", "no claim", "no claim"),
+        (1.0, "no claim", "no claim", "no claim", "no claim"),
+    ],
+)
+def test_beside_other_programs_only_what_they_cannot_explain_is_claimed(
+    monkeypatch, others, enough, ratio, gain, limit
+):
+    speeds = {1: 1.0, 8: 2.0, 16: 9.5, 32: 10.0}
+    runs = {items: run(items / speed, 0.0) for items, speed in speeds.items()}
+    busy = lesson_01b.Curve("one group", runs, speeds, dict.fromkeys(speeds, 1), others)
+    assert (busy.claim, busy.compare_steps(16)) == (enough, ratio)
+    found = {count: lesson_01b.Chains(run(1.0), 5.0 * count, 1e-9, others) for count in (1, 8)}
+    found[8] = found[8]._replace(speed=20.0)
+    assert [row[4] for row in lesson_01b.tabulate_chains(found).rows] == ["1 times", gain]
+    each = dataclasses.replace(case((2.0, 2.0, 1.0)), others=others)
+    table = limits.tabulate_limits([each], ROOFS, busy)
+    assert table.rows[0][1:4] == ("2", "2", "1") and table.rows[0][-1].startswith(limit)
+    assert any("processor" in line for line in table.below) == (others > timing.BUSY)
+    assert each.describe_limit(ROOFS._replace(others=0.5)) == "no claim"
+
+
+@pytest.mark.parametrize("share", [1.04, 1.4])
+def test_a_speed_above_its_roof_shows_that_the_roof_is_too_low(share):
+    table = limits.tabulate_limits([case((2.0, 2.0, 1.0), speed=10 * share)], ROOFS, curve({1: 1.0}))
+    assert table.rows[0][-2] == f"{100 * share:.0f} %" and "the roof was measured too low" in table.below[0]
+    assert table.rows[0][-1] == ("memory: fewer bytes" if share < 1.1 else "no claim")
 
 
 def test_empty_lanes_are_named_where_no_limit_can_be(capsys):

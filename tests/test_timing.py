@@ -85,6 +85,30 @@ def test_the_busier_the_machine_the_larger_a_claimed_gap(before, after, less, mo
         assert timing.find_factor(first, second) * (1 - more) > 1
 
 
+def test_a_processor_that_others_use_alone_explains_every_gap():
+    assert timing.describe_slowdown(timing.BUSY) == ""
+    assert "2.5 times as long, so only larger gaps are claimed" in " ".join(timing.describe_slowdown(0.6).split())
+    for said in (timing.describe_slowdown(1.0), timing.compare(of(1.0, 1.0), of(9.0, 9.0), others=1.0)):
+        assert "every" in said and "inf" not in said
+
+
+@pytest.mark.parametrize(
+    ("after", "gain", "says"),
+    [
+        (0.1, "at least 4 times as fast", "new is at least 4 times as fast as it"),
+        (0.36, "at least 1.11 times as fast", "new is at least 1.1 times as fast as it"),
+        (0.39, "at least 1.03 times as fast", "new is faster than it"),
+        (0.5, "no claim", "a factor of 2.5, and the gap is 2.0"),
+        (2.6, "at least 1.04 times as long", "new is slower than it"),
+        (5.0, "at least 2 times as long", "new takes at least 2 times as long as it"),
+    ],
+)
+def test_beside_other_programs_a_gap_is_at_least_what_they_cannot_explain(after, gain, says):
+    first, second = of(1.0, 1.0, 1.0), of(after, after, after, label="new")
+    assert timing.describe_gain(first, second, others=0.6) == gain
+    assert says in " ".join(timing.compare(first, second, others=0.6).split())
+
+
 def steady(median, label="it"):
     """13 runs whose middle half spans 6 % of the median."""
     return of(*(median * (1 + step / 100) for step in range(-6, 7)), label=label)

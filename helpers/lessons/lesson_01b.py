@@ -65,7 +65,7 @@ def compare_clocks(launch: Callable[[], object], queue: cl.CommandQueue, repeats
         if clock := checks.get_right("clock", None):
             own = float(np.median(clock(launch, queue, repeats)))
             print(f"your clock: {timing.duration(own)}, {moved / own / 1e9:,.3g} GB/s")
-    if busy := timing.describe_load(load.others):
+    if busy := timing.describe_slowdown(load.others, "these times may be too long"):
         print(busy)
 
 
@@ -88,15 +88,23 @@ class Curve:
     @property
     def enough(self) -> int:
         """The fewest work-items that reach ENOUGH of the best speed."""
-        return next(items for items, speed in self.speeds.items() if speed >= ENOUGH * self.best)
+        return self._find_enough(1.0)
 
     @property
     def claim(self) -> str:
-        """What can be said of `enough`, in words: "no claim" if units have no group."""
-        if self.enough < ENOUGH * self.fewest:
+        """What can be said of `enough`, in words: "no claim" if units have no group, or if other programs explain all.
+
+        Beside other programs, fewer work-items are too few only if the programs cannot explain why they are slow.
+        """
+        found = self._find_enough(timing.find_slowdown(self.others))
+        is_busy = self.others > timing.BUSY
+        if self.enough < ENOUGH * self.fewest or (is_busy and found == min(self.speeds)):
             return "no claim"
-        noun = "work-item" if self.enough == 1 else "work-items"
-        return mark_disturbed(f"{self.enough:,} {noun}", self.others)
+        return f"{'at least ' if is_busy else ''}{found:,} work-item{'' if found == 1 else 's'}"
+
+    def _find_enough(self, slowdown: float) -> int:
+        """Return the fewest work-items that reach ENOUGH of the best speed if they can be `slowdown` times as fast."""
+        return next(items for items, speed in self.speeds.items() if speed * slowdown >= ENOUGH * self.best)
 
     def name(self, items: int) -> str:
         """Return what a record calls the speed with this number of work-items."""
@@ -106,14 +114,29 @@ class Curve:
         """Return the seconds in which all work-items make one step, in the fastest run."""
         return min(self.runs[items].seconds) / self.steps[items]
 
-    def compare_steps(self, items: int) -> float:
-        """Return how many times as long a step of so many work-items takes as one of 1."""
-        return round(self.time_step(items) / self.time_step(1), 1)
+    def find_ratio(self, items: int) -> float:
+        """Return how many times as long a step of so many work-items took as one of 1."""
+        return self.time_step(items) / self.time_step(1)
+
+    def compare_steps(self, items: int) -> str:
+        """Return how many times as long a step of so many work-items takes as one of 1, in words."""
+        return describe_ratio(self.find_ratio(items), items, self.others)
 
 
-def mark_disturbed(text: str, others: float) -> str:
-    """Return what was measured, in words, marked if other programs used more than timing.BUSY of the cores."""
-    return f"{text} (disturbed)" if others > timing.BUSY and text != "no claim" else text
+def describe_ratio(ratio: float, most: float, others: float) -> str:
+    """Return a measured ratio in words; beside other programs the bound that they leave of it, or "no claim".
+
+    Args:
+        ratio: of two times or speeds.
+        most: what it is at most; a bound that allows both this and 1 says nothing.
+        others: what share of the cores other programs used meanwhile, 0 to 1.
+    """
+    slowdown = timing.find_slowdown(others)
+    if slowdown == 1:
+        return f"{round(ratio, 1):g} times"
+    if ratio > slowdown:
+        return f"at least {ratio / slowdown:.1f} times"
+    return f"at most {ratio * slowdown:.1f} times" if ratio * slowdown < most else "no claim"
 
 
 def find_steps(launch: Callable[[int], object], queue: cl.CommandQueue) -> int:
@@ -176,14 +199,14 @@ def measure_unit(launch: LaunchSteps, queue: cl.CommandQueue) -> Curve:
     most = min(1_024, queue.device.max_work_group_size)
     sizes = {2**power: 2**power for power in range(most.bit_length())}
     unit = measure_curve(ONE_GROUP, launch, sizes, queue)
-    if busy := timing.describe_load(unit.others):
+    if busy := timing.describe_slowdown(unit.others):
         print(busy)
     print(f"1 work-item: a step takes {timing.duration(unit.time_step(1))}, {format_number(unit.speeds[1])} GFLOP/s")
-    for items in sorted(({16, 64, unit.enough, most} & set(unit.runs)) - {1}):
-        step, ratio = unit.time_step(items), unit.time_step(items) / unit.time_step(1)
-        text = f"{items:,} work-items: a step takes {timing.duration(step)}, {format_number(ratio, 2)} times that of 1"
-        print(f"{text}, {format_number(unit.speeds[items])} GFLOP/s")
-    print(f"Enough for this unit: {mark_disturbed(f'{unit.enough:,}', unit.others)}.")
+    for items in sorted(({8, 16, 64, unit.enough, most} & set(unit.runs)) - {1}):
+        step, ratio = timing.duration(unit.time_step(items)), format_number(unit.find_ratio(items), 2)
+        speed = format_number(unit.speeds[items])
+        print(f"{items:,} work-items: a step takes {step}, {ratio} times that of 1, {speed} GFLOP/s")
+    print(f"Enough for this unit: {unit.claim}.")
     return unit
 
 
@@ -199,9 +222,9 @@ def measure_groups(launch: LaunchSteps, size: int, queue: cl.CommandQueue) -> Cu
             break
         each *= 4
     curve = dataclasses.replace(curve, fewest=units * size)
-    if busy := timing.describe_load(curve.others):
+    if busy := timing.describe_slowdown(curve.others):
         print(busy)
-    if curve.claim == "no claim":
+    elif curve.claim == "no claim":
         print(f"If {curve.enough:,} were enough, some of the {units} units would need no group. Likely other programs")
         print("kept those busy, or units share a core. A run on a quiet computer would tell.")
     return curve
@@ -265,10 +288,13 @@ def name_chains(count: int) -> str:
 
 
 def claim_gain(found: Mapping[int, Chains], count: int) -> str:
-    """Return how many times as fast so many chains are as 1; "no claim" if any gained more than overlap can give."""
+    """Return how many times as fast so many chains are as 1, in words.
+
+    There is no claim if other programs can explain this, or if any gained more than overlap can give.
+    """
     gains = {chains: each.speed / found[1].speed for chains, each in found.items()}
     is_possible = all(gain <= ABOVE * chains for chains, gain in gains.items())
-    return mark_disturbed(f"{round(gains[count], 1):g} times", found[1].others) if is_possible else "no claim"
+    return describe_ratio(gains[count], count, 0.0 if count == 1 else found[1].others) if is_possible else "no claim"
 
 
 def tabulate_chains(found: Mapping[int, Chains]) -> Table:
@@ -278,7 +304,7 @@ def tabulate_chains(found: Mapping[int, Chains]) -> Table:
         gain, spread = claim_gain(found, count), timing.duration(run.spread / run.median * each)
         rows.append((name_chains(count), timing.duration(each), spread, f"{format_number(speed)} GFLOP/s", gain))
     headers = "", "a round, fastest run", "spread", "speed", "beside 1 chain"
-    below = [timing.describe_load(found[1].others)]
+    below = [timing.describe_slowdown(found[1].others)]
     if claim_gain(found, 1) == "no claim":
         below.append("No claim: some gained more than full overlap allows. Run the cell again.")
     return records.add_column(Table(rows, headers, list(filter(None, below))), LESSON)
@@ -300,7 +326,7 @@ def measure_roofs(queue: cl.CommandQueue, size: int) -> Roofs:
     """Time copies of `size` floats and multiply-adds, and print two roofs."""
     with timing.Load() as load:
         bandwidth, peak = lesson_02.measure_bandwidth(queue, size), lesson_02.measure_peak(queue)
-    if busy := timing.describe_load(load.others):
+    if busy := timing.describe_slowdown(load.others, "these roofs may be too low"):
         print(busy)
     roofs = Roofs(bandwidth, peak, load.others)
     for name, operations, moved in (("add", 1, 12), ("chain with 1,000 steps", 2_000, 8)):
@@ -317,7 +343,7 @@ def draw_curves(curves: Sequence[Curve], device: str) -> None:
     title, words, recorded = f"How many work-items are enough? {device}", [], []
     with figure(7.5, 4.0, title) as (drawn, axes):
         for curve, color, marker in zip(curves, (SKY, BLUE), "^o", strict=True):
-            name = mark_disturbed(f"{curve.groups}, best: {format_number(curve.best)} GFLOP/s", curve.others)
+            name = f"{curve.groups}, best: {format_number(curve.best)} GFLOP/s"
             axes.plot(*_find_shares(curve.speeds), color=color, marker=marker, ms=5, label=name)
             share = 100 * curve.speeds[curve.enough] / curve.best
             axes.plot(curve.enough, share, "o", mfc="none", mec=color, ms=14, mew=2)

@@ -11,7 +11,6 @@ import numpy as np
 from helpers.devices import opencl
 from helpers.judge import checks, counters, opencl_recorder
 from helpers.lessons import lesson_15
-from helpers.lessons.lesson_01b import mark_disturbed
 from helpers.measure import records, tables, timing
 
 if TYPE_CHECKING:
@@ -146,7 +145,7 @@ def measure_kernels(queue: cl.CommandQueue, names: Sequence[str], rows: int) -> 
     with timing.Load() as load:
         runs = Runs(timing.measure_interleaved(ways, opencl.name(queue.device), timing.ENOUGH, warmup=2, on=queue))
     runs.others = load.others
-    if busy := timing.describe_load(runs.others):
+    if busy := timing.describe_slowdown(runs.others):
         print(busy)
     for name, run in runs.items():
         side = rows - find_case(name).less
@@ -171,23 +170,23 @@ def compare_drifts(prediction: object, runs: Runs) -> tables.Table:
         cells: list[object] = [_count_reads(name)]
         for found, others in ((here, runs.others), (recorded, 0.0)):
             cells += [timing.duration(found[name][0]) if name in found else tables.MISSING]
-            added = _describe_added(found[name], found[control]) if {name, control} <= found.keys() else ""
-            cells += [mark_disturbed(added, others) if added else ""]
+            cells += [_describe_added(found[name], found[control], others) if {name, control} <= found.keys() else ""]
         rows.append((name, *cells))
     headers = "kernel", "lines read by 32 neighbors", "here", "reads add", "recorded", "reads add, recorded"
     below = ["Reads add: the time, less that without reads.", _describe_times(runs), *column.below]
     return tables.Table(rows, headers, below)
 
 
-def _describe_added(one: tuple[float, float], control: tuple[float, float]) -> str:
+def _describe_added(one: tuple[float, float], control: tuple[float, float], others: float) -> str:
     """Return by how much a median exceeds the control's; both come with the spread of their runs, in seconds.
 
-    A record holds no single runs, so `timing.is_clear` cannot be asked; for timing.ENOUGH runs, its rule is this one.
+    A record holds no single runs, so `timing.is_claimable` cannot be asked; for timing.ENOUGH runs, its rule is this.
     """
     added = one[0] - control[0]
     if one == control:
         return ""
-    return timing.duration(added) if added > max(one[1], control[1]) else "no claim"
+    is_claimed = added > max(one[1], control[1]) and one[0] > control[0] * timing.find_slowdown(others)
+    return timing.duration(added) if is_claimed else "no claim"
 
 
 def _count_reads(name: str) -> int:
@@ -232,7 +231,7 @@ def _describe_step(runs: Runs, before: str, after: str) -> str:
     """Return how many times as fast one of the runs is as another; "not timed" if one computed something wrong."""
     if not {before, after} <= runs.keys():
         return "not timed"
-    return mark_disturbed(timing.describe_gain(runs[before], runs[after]), runs.others)
+    return timing.describe_gain(runs[before], runs[after], runs.others)
 
 
 def has_local_memory(device: cl.Device) -> bool:
