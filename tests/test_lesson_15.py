@@ -11,7 +11,9 @@ from helpers.measure import timing
 
 def test_the_kernels_for_the_clock_compute_what_numpy_computes(queue, capsys):
     runs = lesson_15_clock.measure_kernels(queue, list(lesson_15_clock.CASES), 64)
-    assert list(runs) == list(lesson_15_clock.CASES) and "WRONG" not in capsys.readouterr().out
+    assert list(runs) == list(lesson_15_clock.CASES) and runs.twins
+    said = capsys.readouterr().out
+    assert "WRONG" not in said and "A/A: padded tile, measured twice in turn, differs from itself by" in said
 
 
 def test_a_kernel_that_writes_nothing_is_not_timed(queue, capsys, monkeypatch):
@@ -106,6 +108,14 @@ def test_accesses_are_counted_for_as_many_neighbors_as_are_asked_for():
 def test_a_shorter_row_changes_no_count(capsys):
     runs = lesson_15_clock.Runs(zip(lesson_15_clock.TRANSPOSES, map(run, (8.0, 4.0, 1.0, 0.5, 0.25)), strict=True))
     table = lesson_15_clock.compare_transposes(4, runs, 64)
+    below = " ".join(table.below)
+    assert "beside naive, n - 32: naive, 2 times as long; tile, 4 times as fast; padded tile, 8 times as fast" in below
+    assert "beside copy: padded tile, 2 times as long." in below
+    runs.others = 0.6
+    below = " ".join(lesson_15_clock.compare_transposes(None, runs, 64).below)
+    assert "naive, no claim; tile, at least 1.6 times as fast" in below and "copy: padded tile, no claim" in below
+    runs.others, runs.twins = 0.0, (run(0.5), run(4.0))
+    assert "naive, no claim; tile, no claim" in " ".join(lesson_15_clock.compare_transposes(None, runs, 64).below)
     assert [row[:3] for row in table.rows] == [
         ("naive", "1,056", "0"),
         ("naive, n - 32", "1,056", "0"),

@@ -197,7 +197,7 @@ def tabulate_limits(cases: Sequence[Case], roofs: Roofs, unit: Curve) -> Table:
 
 def _explain_doubts(others: float, limits: Sequence[str], unit: Curve) -> list[str]:
     """Return the lines below the table of limits: why some have no name."""
-    busy = timing.describe_slowdown(others, "a limit is named only if no such factor changes it")
+    busy = timing.describe_slowdown(others, "a limit is named only if this changes nothing")
     below = [busy] if busy else []
     if NO_CLAIM in limits and not busy:
         below.append("No claim: times disagree, likely because other programs ran. Run the cell again.")

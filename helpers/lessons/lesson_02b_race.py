@@ -247,8 +247,9 @@ def describe_race(bench: MatmulBenchmark, label: str, peak: float) -> Table:
     """Print what a race allows to claim, and return its table.
 
     A run that is faster than the data sheet allows is refused; one faster than the measured peak has no share of it.
-    Beside other programs, no share is claimed, and nothing of NumPy: its threads wait for each other. Two of them once
-    took 50 times as long as a kernel then, where `timing.find_slowdown` said 36, and 1.1 times on a quiet machine.
+    Beside other programs, no share is claimed, and nothing of NumPy: its threads wait for each other. Two of them
+    took 50 and 52 times as long as a kernel then, where `timing.find_slowdown` said 36 and 46, and 1.1 times on a quiet
+    machine. The rule held for CLBlast in the same races.
 
     Args:
         bench: holds the runs of `race`.
@@ -325,7 +326,7 @@ def compute_gain(bench: MatmulBenchmark, twins: tuple[str, str], pair: tuple[str
     if not timing.is_claimable(before, after, (one, other), bench.others):
         return math.nan
     if bench.others > timing.BUSY:
-        return timing.describe_gain(before, after, bench.others)
+        return timing.describe_gain(before, after, (one, other), bench.others)
     return before.median / after.median
 
 

@@ -214,9 +214,10 @@ def _judge_launches(kernel: opencl.Kernel, group: tuple[int, ...], launches: lis
             if traced.races():
                 kernel_checks.refuse_faults(traced, launch)
             if traced.unseen:
+                kernel_checks.refuse_overwork(traced, launch, most=len(expected) // math.prod(items))
                 raise NotYet(
                     f"{launch}: not counted: {traced.unseen[0]}. Write the array's name and its index there, not a "
-                    "macro or a call, and let each work-item do its share."
+                    "macro or a call."
                 )
             kernel_checks.refuse_faults(traced, launch)
         runs = [

@@ -254,13 +254,18 @@ def is_clear(first: Measurement, second: Measurement) -> bool:
     return runs > 1 and _find_gap(first, second) > min_spreads(runs) * max(first.spread, second.spread)
 
 
-def describe_gain(before: Measurement, after: Measurement, others: float = 0.0) -> str:
-    """Return how many times as fast the second measurement is, or "no claim".
+def describe_gain(
+    before: Measurement,
+    after: Measurement,
+    twins: tuple[Measurement, Measurement] | None = None,
+    others: float = 0.0,
+) -> str:
+    """Return how many times as fast the second measurement is, or "no claim"; the arguments are of `is_claimable`.
 
     Beside other programs, it is at least the part of the factor that they cannot explain. (Particles of lesson 15 were
     12 to 61 times as fast in another order then, and 4.5 times on a quiet machine; the parts were 1.3 to 2.4.)
     """
-    if not is_claimable(before, after, others=others):
+    if not is_claimable(before, after, twins, others):
         return "no claim"
     least = find_factor(before, after) / find_slowdown(others)
     unit = "times as fast" if before.median > after.median else "times as long"
