@@ -245,7 +245,7 @@ def claim_ratio(before: Measurement, after: Measurement, others: float) -> str:
     if busy := timing.describe_slowdown(others):
         print(busy)
     print(compare(before, after, others=others))
-    return timing.describe_gain(before, after, others)
+    return timing.describe_gain(before, after, others=others)
 
 
 def draw_blocks(runs: Mapping[str, Measurement], blocks: Mapping[str, tuple[int, int]], n: int, others: float) -> None:
