@@ -67,12 +67,20 @@ def test_of_a_gpu_no_lanes_are_claimed(kind, monkeypatch):
         ("i = get_global_id(0); c[i] = a[i] + b[i];", r"needs its type, as in `int i"),
         ("for i in range(3): c[i] = a[i] + b[i];", "No loop is needed"),
         ("for (int i = 0; i < get_global_size(0); i++) if (i == get_global_id(0)) c[i] = a[i] + b[i];", "No loop"),
+        ("for (int i = 0; i < get_global_size(0); i++) c[i] = a[i] + b[i];", "nothing orders them. No loop is needed"),
+        ("for (int i = get_global_id(0); i < 8; i++) c[i] = a[i] + b[i];", "nothing orders them. No loop is needed"),
     ],
 )
 def test_a_wrong_idea_of_the_index_is_named(body, fact):
     head = "__kernel void add(__global const float *a, __global const float *b, __global float *c) {"
     with pytest.raises(checks.NotYet, match=fact):
         lesson_01.judge_add(f"{head} {body} }}")
+
+
+def test_a_loop_in_the_guarded_kernel_is_named():
+    head = "__kernel void add(__global const float *a, __global const float *b, __global float *c, const int n) {"
+    with pytest.raises(checks.NotYet, match=r"nothing orders them\. No loop is needed"):
+        lesson_01.judge_guard(f"{head} for (int i = 0; i < n; i++) c[i] = a[i] + b[i]; }}")
 
 
 def test_one_fixed_element_is_not_called_an_id():

@@ -269,7 +269,7 @@ def test_reads_are_counted_in_both_memories(tile):
     assert (of_a, of_b, of_tiles) == (8**3 / tile, 8**3 / tile, 2 * 8**3)
 
 
-LABELS = "naive, same groups", "no tiles", "tiled, T = 16", "tiled, once more"
+LABELS = "naive, same groups", "rounds alone", "no tiles", "tiled, T = 16", "tiled, once more"
 
 
 @pytest.mark.parametrize(("twin", "others", "claims"), [(1.01, 0.5, True), (1.5, 0.1, False), (1.01, 0.9, False)])
@@ -278,12 +278,12 @@ def test_a_gain_is_claimed_beside_a_twin_that_agrees_if_other_programs_do_not_ex
 ):
     runs = {
         label: timing.Measurement(label, "a device", tuple(median * (1 + n / 100) for n in range(-4, 5)))
-        for label, median in zip(LABELS, (3.0, 1.0, 1.0, twin), strict=True)
+        for label, median in zip(LABELS, (3.0, 3.0, 1.0, 1.0, twin), strict=True)
     }
     monkeypatch.setattr(bench, "runs", runs)
     monkeypatch.setattr(bench, "others", others)
     lesson_02_clock.compare_gain(None, bench, *LABELS)
     said = capsys.readouterr().out
-    assert ("measured: 3 times as fast" in said, "measured: no claim" in said) == (claims, not claims)
+    assert ("measured: at least 1.5 times as fast" in said, "measured: no claim" in said) == (claims, not claims)
     assert "against no tiles: no claim" in said
     assert "H100" in said and "1.24 times as fast" in said  # the recorded gain stands there in any case

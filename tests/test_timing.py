@@ -40,6 +40,10 @@ def test_a_clear_gap_is_stated_with_both_devices():
     assert "it takes 2 times as long as new" in timing.compare(fast, slow)
 
 
+def test_one_device_is_named_once():
+    assert "(500 ms beside 1 s on A)" in timing.compare(of(1.0, 1.0, device="A"), of(0.5, 0.5, device="A"))
+
+
 positive = st.floats(1e-9, 1e3)
 runs = st.lists(positive, min_size=3, max_size=20)
 

@@ -55,6 +55,7 @@ def judge_add(source: str) -> str:
     """Judge the kernel of exercise 1, which knows no n: by traces of launches without surplus work-items."""
     kernel = kernel_checks.build(source, "add", about_loops=NO_LOOP)
     kernel_checks.expect_parameters(kernel, ("float[]", "float[]", "float[]"))
+    _refuse_shared_loop(kernel)
     for n, group in [(8, 4), (3, 1), (192, 64), (320, 64)]:  # the last is beyond an index of 8 bits
         launch = f"{n} elements, {n} work-items in groups of {group}"
         a, b = kernel_checks.make_generator().normal(size=(2, n)).astype(np.float32)
@@ -74,6 +75,22 @@ def judge_add(source: str) -> str:
     return f"5 launches of as many work-items as elements, 3 to {n:,}, on {opencl.name(kernel.device)}"
 
 
+def _refuse_shared_loop(kernel: opencl.Kernel, *count: np.int32) -> None:
+    """Refuse a kernel whose work-items go round a loop and write elements of each other.
+
+    It is Python's loop, written into the kernel. Alone, the message about the race would not say so.
+
+    Args:
+        kernel: takes two inputs and an output of 8 floats.
+        count: the 8 elements, if the kernel has a parameter for their number.
+    """
+    launch = "8 elements, 8 work-items in groups of 4"
+    traced = kernel_checks.record(kernel, launch, 8, 4, [*np.ones((3, 8), np.float32), *count])
+    if max(traced.loop_rounds, default=0) > 1 and not traced.outside:
+        for race in traced.races():
+            raise NotYet(f"{launch}: {race}. {NO_LOOP}")
+
+
 def _compare_sums(a: np.ndarray, b: np.ndarray, c: np.ndarray, launch: str) -> None:
     """Refuse the first element of c that is not a + b; what the launch left unwritten is not a number."""
     for i in np.flatnonzero(~np.isclose(c, a + b, rtol=1e-5, atol=1e-5))[:1]:
@@ -91,6 +108,8 @@ def check_guard(source: str) -> Iterator[str]:
 def judge_guard(source: str) -> str:
     """Judge the kernel of exercise 2; called in a subprocess."""
     kernel = kernel_checks.build(source, "add", about_loops=NO_LOOP)
+    kernel_checks.expect_parameters(kernel, ("float[]", "float[]", "float[]", "int"))
+    _refuse_shared_loop(kernel, np.int32(8))
     return _judge_shared_work(kernel, 2, lambda a, b: a + b, "01.2", most=1)
 
 
@@ -284,7 +303,7 @@ def draw_units(device: cl.Device, groups: int) -> None:
             total = f"{units} units of {count} lanes = {units * count:,} lanes" if count else f"{units} units"
             panel.set_title(f"{name}: {total}", fontsize=10)
             panel.set_xlabel(
-                f"{groups:,} groups shared evenly are {share} for each unit (computed)", fontsize=10, loc="left"
+                f"Shared evenly, {groups:,} groups give each unit {share} (computed)", fontsize=10, loc="left"
             )
             words.append(f"{name}: {total}; {groups} groups are {share} for each unit")
     show(drawn, f"A square is a compute unit, a dot in it a lane. {'. '.join(words)}.")

@@ -269,7 +269,7 @@ def describe_gain(
         return "no claim"
     least = find_factor(before, after) / find_slowdown(others)
     unit = "times as fast" if before.median > after.median else "times as long"
-    return f"{'at least ' if others > BUSY else ''}{least:.3g} {unit}"
+    return f"{'at least ' if others > BUSY else ''}{float(f'{least:.3g}'):,g} {unit}"
 
 
 def is_claimable(
@@ -377,7 +377,7 @@ def compare(
         relation = f"is {direction} than"
     else:
         relation = f"is {f'{percent:.0f} %' if percent >= 1 else 'less than 1 %'} {direction} than"
-    return wrap(
-        f"{candidate.label} {relation} {baseline.label} "
-        f"({duration(candidate.median)} on {candidate.device}, {duration(baseline.median)} on {baseline.device})."
-    )
+    times = f"{duration(candidate.median)} on {candidate.device}, {duration(baseline.median)} on {baseline.device}"
+    if candidate.device == baseline.device:
+        times = f"{duration(candidate.median)} beside {duration(baseline.median)} on {baseline.device}"
+    return wrap(f"{candidate.label} {relation} {baseline.label} ({times}).")
