@@ -33,13 +33,13 @@ PARTS = (
     *("requirements", "helpers", "data", "docs"),
 )
 LEFT_OUT = ("__pycache__", ".ipynb_checkpoints", "models", "teaching.md", "teaching", "write-a-lesson.md", "release.md")
-LEFT_OUT += ("lesson_*.toml",)
+LEFT_OUT += ("lesson_*.toml", "cache")  # data/cache holds MNIST, which the workshop does not hand on
 # A link to another page: its words, the file. No code of a lesson looks like it.
 LINK = re.compile(r"\[([^][]+)\]\((?![a-z]+:)([^()\s#]+\.(?:md|ipynb|html))[^()\s]*\)")
 
 NO_REPORT = "no report"  # in the column of verdicts: the file holds something else, such as an error message
-PERHAPS, ABLE = "can perhaps", "can "
-KINDS = ("cannot", NO_REPORT, PERHAPS, ABLE)  # how a verdict begins; those who need help most come first
+PERHAPS, LIMITED, ABLE = "can perhaps", "can run here, with limits", "can "
+KINDS = ("cannot", NO_REPORT, PERHAPS, LIMITED, ABLE)  # how a verdict begins; those who need help most come first
 TEXTS = ROOT / "classroom" / "bundle"  # what the bundle's own pages say
 
 
@@ -93,8 +93,9 @@ def summarize_reports(folder: Path) -> str:
         )
     headers = ("learner", "verdict", "what is wrong", "GPU that computes")
     table = tabulate(rows, headers, tablefmt="grid", maxcolwidths=[None, 26, 44, 30])
+    limited = f", with limits on {counts[LIMITED]} more" if counts[LIMITED] else ""
     perhaps = f", perhaps on {counts[PERHAPS]} more" if counts[PERHAPS] else ""
-    summary = f"The workshop can run on {counts[ABLE]} of {len(rows) - counts[NO_REPORT]} computers{perhaps}."
+    summary = f"The workshop can run on {counts[ABLE]} of {len(rows) - counts[NO_REPORT]} computers{limited}{perhaps}."
     others = [path.relative_to(folder).as_posix() for path in files if path not in texts]
     look = f"\nLook at these files yourself: {', '.join(others)}." if others else ""
     return f"{table}\n{summary}{look}"
@@ -119,10 +120,13 @@ def _find_kind(verdict: str) -> int:
 
 
 def _decode(content: bytes) -> str:
-    """Return a report's text. PowerShell and Notepad may have saved it as UTF-16, which then begins with its mark."""
+    """Return a report's text, without the marks of a mail that quotes it.
+
+    PowerShell and Notepad may have saved it as UTF-16, which then begins with its mark.
+    """
     is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     text = content.decode("utf-16" if is_utf16 else "utf-8-sig", errors="replace")
-    return text.replace("\r\n", "\n")  # as Windows ends a line
+    return "\n".join(line.removeprefix("> ").rstrip() for line in text.splitlines())
 
 
 def write_bundle(paths: Iterable[Path], folder: Path) -> None:

@@ -19,9 +19,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Examine this machine, print the findings, and return 0 unless one of them stops the workshop."""
     from helpers import doctor
+    from helpers.doctor.terminal import LETTER
 
     findings = doctor.examine(quick=args.quick)
-    print(doctor.report(findings))
+    text = doctor.report(findings)
+    print(text.replace(LETTER, f"doctor --report {args.report}") if args.report else text)
     if args.report:
         from helpers.doctor.letter import compose_letter
 

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from helpers import ROOT
 from helpers.commands import execute, lesson_files, machine
@@ -21,6 +21,9 @@ from helpers.devices.host import cpu_name
 from helpers.errors import WorkshopError
 from helpers.measure import records, workload
 from helpers.variables import GRADE, RECORD
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
 
 BUILD = ROOT / "build"
 
@@ -147,12 +150,19 @@ def _run_lesson(
     row |= {key: str(value) for key, value in lesson_files.facts(notebook).items() if key in ("device", "dataset")}
     if failure := outcome.failure:
         row["verdict"] = "timed out" if failure.kind == "timed out" else "failed"
-        row["where"] = "" if failure.cell is None else lesson_files.label(notebook, failure.cell)
+        row["where"] = "" if failure.cell is None else _find_exercise(notebook, failure.cell)
         row["message"] = failure.message
     elif loud := execute.loud(notebook):
         row["message"] = "Wrote to standard error: " + ", ".join(lesson_files.label(notebook, cell) for cell in loud)
     write(written, nbformat.writes(notebook) + "\n")
     return row
+
+
+def _find_exercise(notebook: NotebookNode, index: int) -> str:
+    """Name a cell for people; if it is a check, with the number of its exercise."""
+    checks = [place for place, cell in enumerate(notebook.cells) if "check" in lesson_files.tags(cell)]
+    exercise = f"exercise {checks.index(index) + 1}, " if index in checks else ""
+    return exercise + lesson_files.label(notebook, index)
 
 
 def _format_row(row: dict[str, Any]) -> str:
