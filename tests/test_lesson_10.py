@@ -108,3 +108,10 @@ def test_each_fault_of_the_axes_and_colors_has_a_name_and_another_one_has_none()
     named = [lesson._name_fault(np.rint(255 * ink).astype(np.uint8)[..., None], pictures) for ink in faults]
     assert all(named) and len(set(named)) == len(faults)
     assert lesson._name_fault(np.zeros((3, 28, 28, 1), np.uint8), pictures) == ""
+
+
+def test_numbers_that_are_cut_off_have_a_name_of_their_own():
+    pictures = np.random.default_rng(0).uniform(0, 1, (28, 28, 3)).astype(np.float32)
+    ink = 255 * (1 - np.moveaxis(pictures, -1, 0))[..., None]
+    assert lesson._name_fault(ink.astype(np.uint8), pictures) == "the numbers are cut off, not rounded"
+    assert lesson._name_fault((ink + 0.75).astype(np.uint8), pictures) == "no byte is off by more than 1"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from helpers.judge import checks
 from helpers.measure import records, timing
-from helpers.measure.plots import BLUE, GREY, ORANGE, RED, figure, show
+from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, RED, figure, show
 from helpers.measure.tables import Table
 
 Rule = Callable[[np.ndarray, np.ndarray], bool]  # whether it claims that two timings differ
@@ -75,24 +76,29 @@ def check_false_claims(learner: Callable[..., float], times: np.ndarray, rule: R
 
 
 def draw_claims(times: np.ndarray) -> None:
-    """Draw how often two rules claim a difference, against the runs: of the same work, and where there is a gain.
+    """Draw how often three rules claim a difference, against the runs: of the same work, and where there is a gap.
 
     Args:
-        times: seconds of one work; the runs of each comparison are drawn from them, and divided by the gain.
+        times: seconds of one work; the runs of each comparison are drawn from them, and a gap is added.
     """
-    runs, rng, title = (3, 5, 9, 13, 27, 55), np.random.default_rng(), "Few false claims cost missed gains"
-    lines = {"the same work, one spread": (1.0, RED, ":"), "the same work": (1.0, ORANGE, "-")}
-    lines |= {"1.2 times as fast": (1.2, GREY, "--"), "1.5 times as fast": (1.5, BLUE, "-.")}
+    runs, rng, title = (3, 5, 9, 13, 27, 55), np.random.default_rng(), "Few false claims cost missed differences"
+    spread = np.subtract(*np.percentile(times, [75, 25]))
+    lines = {
+        "the same work, plain rule": (0, _claims_plainly, RED, ":"),
+        "the same work": (0, _claims_by_course, ORANGE, "-"),
+        "0.8 spreads": (0.8, _claims_by_course, GREY, "--"),
+        "0.8 spreads, Mann-Whitney": (0.8, _claims_by_ranks, GREEN, ":"),
+        "2 spreads": (2, _claims_by_course, BLUE, "-."),
+    }
     words = []
     with figure(7.5, 3.6, title) as (drawn, axes):
-        for label, (gain, color, style) in lines.items():
+        for label, (spreads, rule, color, style) in lines.items():
             shares = []
             for count in runs:
-                pairs = rng.choice(times, (2, 2_000, count)) / np.array([1, gain])[:, None, None]
-                low, high = np.percentile(pairs, [25, 75], axis=-1)
-                gaps, spreads = np.abs(np.subtract(*np.median(pairs, axis=-1))), (high - low).max(axis=0)
-                required = 1 if label.endswith("spread") else timing.min_spreads(count)
-                shares.append(100 * np.mean(gaps > required * spreads))
+                first, second = rng.choice(times, (2, 2_000, count))
+                shares.append(100 * np.mean(rule(first, second + spreads * spread)))
+            if spreads and rule is _claims_by_course:
+                label = f"{label}: {1 + spreads * spread / np.median(times):.2f} times as long"
             axes.plot(runs, shares, "o", color=color, ls=style, label=label)
             words.append(f"{label}: {', '.join(f'{share:.0f}' for share in shares)}")
         axes.set(xlabel="runs of each", ylabel="claims (of 100 comparisons)", xscale="log", ylim=(-3, 103))
@@ -102,83 +108,80 @@ def draw_claims(times: np.ndarray) -> None:
     show(drawn, f"{title}. Claims of 100 with {', '.join(map(str, runs))} runs of each: {'; '.join(words)}.")
 
 
+def _claims_plainly(first: np.ndarray, second: np.ndarray, spreads: float = 1) -> np.ndarray:
+    """Return for each pair of rows whether the medians are farther apart than the larger spread, times `spreads`."""
+    low, high = np.percentile([first, second], [25, 75], axis=-1)
+    gaps = np.abs(np.median(first, axis=-1) - np.median(second, axis=-1))
+    return gaps > spreads * (high - low).max(axis=0)
+
+
+def _claims_by_course(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return for each pair of rows whether they differ by the course's rule."""
+    return _claims_plainly(first, second, timing.min_spreads(first.shape[-1]))
+
+
+def _claims_by_ranks(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return for each pair of rows whether they differ by the Mann-Whitney test, with 1 false claim of 100."""
+    from scipy.stats import mannwhitneyu
+
+    return mannwhitneyu(first, second, axis=-1).pvalue < 0.01
+
+
 # ------------------------------------------------------------------------------------------------- exercise 2
 
+Series = Sequence[float]  # seconds, in the order of the runs
 
-def claim(before: Sequence[float], twin: Sequence[float], after: Sequence[float]) -> str:
-    """Return what three series of times, measured in turn, let one claim: "faster", "slower" or "no claim".
 
-    Exercise 2 of lesson 05b writes this function.
+def _find_points(before: Series, twin: Series, after: Series) -> list[bool]:
+    """Return which of the three points of `claim`, a function of lesson 05b, are true of three series."""
 
-    Args:
-        before: seconds of what is compared with.
-        twin: seconds of the same work once more.
-        after: seconds of what may be faster.
+    def find_gap(first: Series, second: Series) -> float:
+        return abs(np.median(first) - np.median(second))
+
+    def differ(first: Series, second: Series) -> bool:
+        return bool(_claims_by_course(np.array(first), np.array(second)))
+
+    return [differ(before, after), find_gap(before, after) > find_gap(before, twin), not differ(before, twin)]
+
+
+def _read_series(point: int, example: object) -> list[list[float]]:
+    """Return the three series of an example as lists.
+
+    Raises:
+        checks.NotDone: nothing was filled in.
+        checks.NotYet: it is something else than three equally long series of times.
     """
-    first, again, changed = (timing.Measurement("", "", tuple(seconds)) for seconds in (before, twin, after))
-    return timing.decide(before, after) if timing.is_claimable(first, changed, (first, again)) else "no claim"
-
-
-def _make_claim_cases() -> Iterator[tuple[str, list[list[float]]]]:
-    """Yield what is special about three series of times, and these: before, its twin, after.
-
-    Only the unit of the times and their order are random, and neither may change an answer.
-    """
-    rng = np.random.default_rng()
-    unit = rng.uniform(0.1, 9)
-
-    def make_series(median: float, spread: float = 1, runs: int = 5, outlier: float = 0) -> list[float]:
-        """Return times with this median and spread; the latest (or earliest) one is `outlier` spreads from it."""
-        shape = np.linspace(-1, 1, runs)
-        shape[-1 if outlier > 0 else 0] = outlier or -1
-        return [float(unit * (50 + median + spread * place)) for place in rng.permutation(shape)]
-
-    same, wide = make_series(0), make_series(0, spread=3)
-    for way in (1, -1):
-        near, at_4, at_6 = make_series(3 * way), make_series(4 * way), make_series(6 * way)
-        for runs, gap in ((3, 4.2), (3, 4.6), (5, 2.3), (5, 2.8), (9, 1.3), (9, 1.7), (27, 0.8), (27, 1.3)):
-            series = [make_series(median, runs=runs) for median in (0, 0, gap * way)]
-            lies = f"spreads {'above' if way > 0 else 'below'} that of `before`"
-            yield f"where the median of `after` is {gap} {lies} ({runs} runs)", series
-        yield "where `after` has 3 times the spread of `before`", [same, same, make_series(6.5 * way, spread=3)]
-        yield "where `before` has 3 times the spread of `after`", [wide, wide, make_series(6.5 * way)]
-        yield "where `twin` has 3 times the spread of the others", [same, wide, at_4]
-        yield "where `before` and `twin` differ by the rule", [same, at_4, make_series(9 * way)]
-        for other in (3.5, -3.5):
-            far = make_series(other, spread=2)
-            yield "where `twin` is farther from `before` than `after` is", [same, far, near]
-            yield "where `twin` is nearer to `before` than `after` is", [same, make_series(other * 0.6), near]
-            yield "where `twin` has twice the spread of `before`", [same, far, at_6]
-            yield "where `before` has twice the spread of `twin`", [make_series(0, 2), make_series(other), at_6]
-        for outlier in (-40, -16, 16, 40):
-            lies, lone = "longer" if outlier > 0 else "shorter", make_series(0, outlier=outlier)
-            for gap in (1, 3):
-                after = make_series(gap * way, outlier=outlier)
-                yield f"where one run of `after` was far {lies}", [same, same, after]
-            yield f"where one run of `twin` was far {lies}", [same, lone, near]
+    if example is None or example is ...:
+        raise checks.NotDone(f"point {point} has no example.")
+    rows = example if isinstance(example, Iterable) else ()
+    try:
+        series = [[float(second) for second in times] for times in rows]
+    except (TypeError, ValueError):
+        series = []
+    lengths = {len(times) for times in series}
+    if len(series) != 3 or len(lengths) != 1 or min(lengths) < 2:
+        raise checks.NotYet(f"the example for point {point} must be three equally long lists of times.")
+    if not all(0 < second < math.inf for times in series for second in times):
+        raise checks.NotYet(f"the example for point {point} must hold times: numbers above 0.")
+    return series
 
 
 @checks.print_verdict
-def check_claim(learner: Callable[..., str], times: np.ndarray) -> Iterator[str]:
-    """Judge exercise 2 of lesson 05b: what may be claimed of three series of times.
+def check_examples(examples: object) -> Iterator[str]:
+    """Judge exercise 2 of lesson 05b: for each point of `claim`, three series of times that it alone refuses.
 
     Args:
-        learner: the function.
-        times: seconds of one work, from which series of the same work are then drawn.
+        examples: a dictionary, by number of the point.
     """
-    tried = 0
-    for words, series in _make_claim_cases():
-        came = checks.answer(learner, *map(list, series), who=f"{words}, claim")
-        if came is None:
-            raise checks.NotDone("claim returns nothing.")
-        if came != (expected := claim(*series)):
-            raise checks.NotYet(f"{words}, claim returned {checks.short(came)}; expected {expected!r}.")
-        tried += 1
-    draws = np.random.default_rng().choice(times, (300, 3, 5)).tolist()
-    made = sum(learner(*series) != "no claim" for series in draws)
-    yield checks.keep_right(
-        "claim", learner, f"{tried} cases; of 300 draws of your own times, {made} ended in a false claim"
-    )
+    if not isinstance(examples, Mapping):
+        raise checks.NotYet(f"examples must be a dictionary; came {checks.short(examples)}.")
+    for point in (1, 2, 3):
+        true = _find_points(*_read_series(point, examples.get(point)))
+        if true != [number != point for number in (1, 2, 3)]:
+            false = [str(number) for number, is_true in enumerate(true, 1) if not is_true]
+            came = f"false: {' and '.join(false)}" if false else "all are true"
+            raise checks.NotYet(f"in the example for point {point}, only this point may be false; came {came}.")
+    yield "each point alone refuses an example, so none can be left out"
 
 
 def make_claims_table(timed: Mapping[str, timing.Measurement], steps: int, decide: Callable[..., str]) -> Table:

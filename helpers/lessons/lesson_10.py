@@ -319,8 +319,10 @@ def _name_fault(actual: np.ndarray, pictures: np.ndarray) -> str:
     axes["as after `reshape`, each image mixes numbers of several pictures"] = pictures.reshape(-1, 28, 28)
     for order, images in axes.items():
         for color, ink in {"": 1 - images, "paper and ink are exchanged": images}.items():
-            if np.abs(actual[..., 0] - 255.0 * ink).max() < 1.01:
-                return " and ".join(filter(None, (order, color))) or "no byte is off by more than 1"
+            above = 255.0 * ink - actual[..., 0]  # 0 to 1 where a number was cut off, -0.5 to 0.5 where it was rounded
+            if np.abs(above).max() < 1.01:
+                cut = "the numbers are cut off, not rounded" if above.min() > -1e-3 else "no byte is off by more than 1"
+                return " and ".join(filter(None, (order, color))) or cut
     return ""
 
 
