@@ -109,7 +109,7 @@ class Device:
         """Args: the seconds of the first `start`, and of each run, the first included; the last is repeated."""
         self.compiles, self.runs = compiles, list(runs)
         self.now = self.free = 0.0  # the clock, and when the queue will be empty, in seconds
-        self.started = 0
+        self.started = self.clock_reads = 0
 
     def start(self) -> None:
         """Put the work into the queue, and return at once."""
@@ -125,6 +125,7 @@ class Device:
 
     def clock(self) -> float:
         """Return the time in seconds."""
+        self.clock_reads += 1
         return self.now
 
     def square(self, number: int) -> int:
@@ -292,12 +293,34 @@ def check_cheat(cheat: Program, fair_benchmark: BenchmarkFunction) -> Iterator[s
     for what, program, allowed in _list_programs():
         for run in ("first", "second"):
             who = f"for a program that {what}, at the {run} call, fair_benchmark"
-            actual = checks.answer(fair_benchmark, program, Device(0.0, [1.0]), who=who)
+            noted, wrong = _note_timed_mistakes(program)
+            actual = checks.answer(fair_benchmark, noted, Device(0.0, [1.0]), who=who)
             if actual is ... or (actual is None and what == PROGRAMS[0][0]):  # later ones may have been printed
                 raise checks.NotDone("the cheat works; fair_benchmark returns nothing yet.")
             if not any(_is_said(actual, expected) for expected in allowed):
                 raise checks.NotYet(f"{who} returned {actual!r}; expected {' or '.join(map(repr, allowed))}.")
+            if wrong and actual != "wrong":
+                raise checks.NotYet(
+                    f"{who} returned {actual!r}, although {len(wrong)} of the results that it timed were wrong; "
+                    "expected 'wrong'."
+                )
     yield f"{len(PROGRAMS) + len(PATTERNS)} programs, honest and not"
+
+
+def _note_timed_mistakes(program: Program) -> tuple[Program, list[int]]:
+    """Return a program that does the same, and a list to which it adds each number whose timed result is wrong.
+
+    A result is timed if the clock has been read an odd number of times before the call: once for its start.
+    """
+    wrong: list[int] = []
+
+    def work(device: Device, number: int) -> object:
+        result = program(device, number)
+        if device.clock_reads % 2 and result != number * number:
+            wrong.append(number)
+        return result
+
+    return work, wrong
 
 
 def _is_said(actual: object, expected: float | str) -> bool:
@@ -309,7 +332,7 @@ def _is_said(actual: object, expected: float | str) -> bool:
 
 # ----------------------------------------------------------------------------------- exercise 3: which claims mislead
 
-FAULTS = ("hidden by the sum", "too few runs", "fair")
+FAULTS = ("hidden by the sum", "too few runs", "in blocks", "fair")
 
 
 class Claim(NamedTuple):
@@ -339,6 +362,12 @@ CLAIMS = {
         number=1.5,
         how="the longer time over the shorter one",
         ask="What exactly would you hold against it?",
+    ),
+    "D": Claim(
+        fault="in blocks",
+        number=10.0,
+        how="the gap between the medians over the larger distance between quartiles",
+        ask="What changed on the machine between the first run and the last?",
     ),
 }
 

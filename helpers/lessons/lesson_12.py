@@ -332,14 +332,32 @@ def check_group_sums(source: str) -> Iterator[str]:
 
 @checks.print_verdict
 def check_diagnosis(diagnosis: object) -> Iterator[str]:
-    """Exercise 3: what is wrong with each program.
+    """Exercise 3: what is wrong with each program, and which input hides what is wrong with B.
 
     Args:
-        diagnosis: for each letter what the learner says: one of CAUSES.
+        diagnosis: for each letter what the learner says: one of CAUSES; for "n" the number of elements.
     """
+    number: object = None
     if isinstance(diagnosis, Mapping):
         diagnosis = {key: (entry,) if isinstance(entry, str) else entry for key, entry in diagnosis.items()}
-    yield checks.judge_diagnosis(diagnosis, read_programs(), ("cause",), "programs", _judge_program)
+        number = next((entry for key, entry in diagnosis.items() if str(key).strip().lower() == "n"), None)
+    tried = checks.judge_diagnosis(diagnosis, read_programs(), ("cause",), "programs", _judge_program)
+    _judge_hiding(number)
+    yield tried
+
+
+def _judge_hiding(number: object) -> None:
+    """Raise NotYet unless B's work-items, as many as that, would compute all n roots and touch nothing else."""
+    if isinstance(number, list | tuple) and len(number) == 1:
+        number = number[0]
+    word, items = str(number).strip(), read_programs()["B"].items
+    if checks.is_empty(number) and word != "0":
+        raise NotYet('the six causes are right. "n" is still empty.')
+    if word not in {str(items), f"{items}.0"}:
+        raise NotYet(
+            f"the six causes are right, n = {word} is not. Does a work-item write out[{word}], "
+            f"and do the {items} work-items compute all n roots?"
+        )
 
 
 def _judge_program(letter: str, program: Program, cause: object) -> None:
