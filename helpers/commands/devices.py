@@ -19,4 +19,6 @@ def run(args: argparse.Namespace) -> int:
     print(f"Asking {titles}. This takes about ten seconds, or longer on a busy machine.", file=sys.stderr, flush=True)
     answers = devices.find(timeout=args.timeout)
     print(devices.make_table(answers))
+    if any(device.has_loop_fault for answer in answers for device in answer.devices):
+        print("The lessons use a device that compiles some loops wrongly only if no other of its kind computes right.")
     return 0 if any(device.is_usable for answer in answers for device in answer.devices) else 1

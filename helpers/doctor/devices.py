@@ -40,7 +40,7 @@ def find_failing_devices(facts: Facts) -> Results:
     tried = facts.list_tried_devices()
     right = [device for device in tried if device.state == "right"]
     if right:
-        yield f"small products: {len(right)} of {len(tried)} devices compute correctly"
+        yield f"small products: {len(right)} of the {len(tried)} devices that answered compute correctly"
         if not any(device.kind == "gpu" for device in right):
             yield "GPU: none computes here; the lessons run on the CPU"
     for device in tried:
