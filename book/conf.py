@@ -21,7 +21,10 @@ myst_enable_extensions = ["attrs_inline"]  # [text](target){.class}
 
 html_title = project
 html_baseurl = PYPROJECT.get("urls", {}).get("Book", "")  # each page then names its one address
-html_context = {"repository": PYPROJECT.get("urls", {}).get("Repository", "").rstrip("/")}
+html_context = {
+    "repository": PYPROJECT.get("urls", {}).get("Repository", "").rstrip("/"),
+    "default_mode": "auto",  # light or dark; without it, each first visit logs an error
+}
 html_last_updated_fmt = "%d %B %Y"
 html_theme = "pydata_sphinx_theme"
 html_theme_options = {

@@ -197,7 +197,9 @@ def test_the_reports_of_a_class_become_one_table(tmp_path, capsys):
     learners = re.findall(r"^\| (\S*(?: 17/)?[A-Z]{2,}) ", table, re.MULTILINE)
     assert learners == ["BOB", "GUS", "HAL", "DAN", "Ida 17/IDA", "CY", "ANNA", "EVE"]
     assert all("stops:" in table.split(f"| {name} ")[1].split("+---")[0] for name in ("GUS", "HAL"))
-    assert "2 of 7 computers, with limits on 1 more, perhaps on 1 more." in table and table.endswith("yourself: FAY.jpg.\n")
+    assert "2 of 7 computers, with limits on 1 more, perhaps on 1 more." in table and table.endswith(
+        "yourself: FAY.jpg.\n"
+    )
     assert "no report" in table.split("| DAN ")[1].split("+---")[0] and table.count("no report") == 1
 
 

@@ -91,6 +91,7 @@ def test_the_good_lesson_has_no_problem(tmp_path):
         (lambda n: n.cells[EXERCISE].metadata.update(tags=[]), "Exercise 1 is not complete"),
         (lambda n: n.cells[EXERCISE].update(cell_type="markdown"), "change the kind"),
         (cell(EXERCISE + 1, "Think."), "no hint"),
+        (cell(EXERCISE - 1, f"### Exercise 2: next\n{WORDS}"), "number them from 1"),
         (cell(EXERCISE + 3, "```python\nx = 1\n```"), "not folded"),
         (stdout("x" * 300_000), "the limit is 300 KB"),
         (cell(18, "part = next_number(3)"), "it needs 'next_number' from cell 9"),

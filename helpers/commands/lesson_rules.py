@@ -144,6 +144,11 @@ def _check_exercises(notebook: NotebookNode) -> Iterator[Finding]:
     except WorkshopError as error:
         yield None, " ".join(str(error).splitlines())
         return
+    texts = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    numbers = [int(number) for number in re.findall(r"^### Exercise (\d+)", texts, re.MULTILINE)]
+    if numbers and numbers != list(range(1, len(found) + 1)):
+        seen = ", ".join(map(str, numbers))
+        yield None, f"the headings number the exercises {seen}; number them from 1 to {len(found)}"
     for exercise in found:
         yield from _check_exercise(notebook.cells, exercise)
     yield from _check_dependencies(notebook, found)

@@ -15,8 +15,8 @@ const BROWSERS = { // what has WebGPU, by system
   Android: ["WebGPU is in Chrome on Android 12 or newer. It does not know every GPU."],
   iOS: ["WebGPU is in Safari on iOS 26 or iPadOS 26."],
   ChromeOS: ["WebGPU is in the Chromebook's own Chrome: update ChromeOS."],
-  Linux: ["WebGPU is in current Chrome, by itself only for newer Intel and NVIDIA GPUs.",
-    ["For other GPUs close Chrome, and start it with (one line; in Chromium with its own name at the front):", FLAGS],
+  Linux: ["Current Chrome switches WebGPU on only for newer Intel and NVIDIA GPUs.",
+    ["For other GPUs close Chrome, and start it with (one line; for Chromium, replace google-chrome):", FLAGS],
     "It is in Firefox's Nightly, too."],
 };
 const SETTINGS = "Switch “hardware acceleration” on in the browser's settings, and update the GPU's driver.";

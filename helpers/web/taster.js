@@ -185,7 +185,7 @@ async function start() {
   try {
     gpu = await findGpu();
   } catch (error) {
-    say("found", `${error.message} JavaScript reads your digits on the CPU instead; vectors and matrices are left out. What helps:`, true);
+    say("found", `${error.message} JavaScript reads your digits on the CPU instead; the rest is left out. If this computer has a GPU:`, true);
     find("found").append(element("ul", {}, ...listed(error.next ?? [])));
     find("reads").textContent = "in JavaScript on the processor (this page gets no GPU)";
     await openPad(null);
