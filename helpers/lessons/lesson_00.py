@@ -130,7 +130,10 @@ def _judge_clock(load: Callable[[np.ndarray, float], int], name: str) -> None:
     finally:
         slept, _Counted.sleeps = MOST_SLEEPS - _Counted.sleeps, 0
     if slept == MOST_SLEEPS:
-        raise checks.NotYet(f"{name}(matrix, 0.1) lasted too long: its clock stands still while the processor waits.")
+        raise checks.NotYet(
+            f"{name}(matrix, 0.1) lasted too long: it reads no clock between its products, or one that stands still "
+            "while the processor waits (use time.perf_counter)."
+        )
 
 
 class _Counted(np.ndarray):

@@ -194,6 +194,7 @@ def check_rise(learner: Callable[..., tuple[np.ndarray, np.ndarray]]) -> Iterato
     def cases(rng: np.random.Generator) -> Iterator[tuple]:
         yield to_first, np.array([[1.0, 1, 0, 1]]), np.full((1, 4), 0.25)
         yield to_first, np.array([[0.5, 0.25, 0, 0]]), np.array([[0, 0.5, 0, 0]])  # another value becomes the largest
+        yield to_first, np.array([[0.5, 0.25, 0, 0]]), np.array([[-0.125, 0, 0, 0]])  # the largest falls
         for rule in (to_first, to_all, to_shares, _to_nobody):
             for n in (1, 1, 1, 1, 1, 1, 2):  # one row first: a message has no room for many
                 yield rule, rng.integers(-2, 3, (n, 4)) / 4, rng.integers(-3, 4, (n, 4)) / 4
