@@ -8,7 +8,7 @@ from test_lesson_02 import launch_of
 
 from helpers.errors import WorkshopError
 from helpers.judge.checks import NotYet
-from helpers.lessons import lesson_02, lesson_02b, lesson_02b_gpu, lesson_02b_race
+from helpers.lessons import lesson_02, lesson_02b, lesson_02b_gpu, lesson_02b_race, lesson_02b_tuner
 from helpers.measure import records
 from helpers.measure.tables import Table
 from helpers.measure.timing import Measurement
@@ -139,6 +139,32 @@ def test_the_lead_of_the_best_is_beside_the_middle_one():
     assert "best of 3 equal kernels looks 10.0 % faster" in lesson_02b_race.describe_luck([1.0, 1.1, 1.2])
 
 
+def report_of(choose):
+    """Return a tuner that reports of the winner what `choose` makes of its new measurements, by a function."""
+
+    def tune(candidates, build, measure):
+        seconds = {}
+        for each in candidates:
+            try:
+                seconds[each] = measure(build(each))
+            except WorkshopError as error:
+                print(error.what)
+        keep = min(seconds, key=seconds.get)
+        return seconds, keep, choose(lambda: measure(build(keep)))
+
+    return tune
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_new_measurements_may_be_averaged_but_not_picked_by_their_luck(count):
+    for fair in (np.mean, np.median, lambda new: new[0], lambda new: new[-1]):
+        lesson_02b_tuner.judge_tuner(report_of(lambda again, fair=fair: fair([again() for _ in range(count)])))
+    with pytest.raises(NotYet, match=f"the smallest of its {count} new measurements"):
+        lesson_02b_tuner.judge_tuner(report_of(lambda again: min(again() for _ in range(count))))
+    with pytest.raises(NotYet, match="expected the mean or the median"):
+        lesson_02b_tuner.judge_tuner(report_of(lambda again: max(again() for _ in range(count))))
+
+
 @pytest.mark.parametrize("failing", ["build", "measure"])
 def test_a_tuner_that_hides_a_mistake_is_told_whose(failing):
     def tune(candidates, build, measure):
@@ -148,9 +174,9 @@ def test_a_tuner_that_hides_a_mistake_is_told_whose(failing):
             except Exception as error:
                 print(each, error)
 
-    search = lesson_02b.Search(np.random.default_rng(0), 3, ())
+    search = lesson_02b_tuner.Search(np.random.default_rng(0), 3, ())
     with pytest.raises(NotYet, match=f"for which {failing} raises a TypeError"):
-        lesson_02b._refuse_hidden_error(tune, search, failing)
+        lesson_02b_tuner._refuse_hidden_error(tune, search, failing)
 
 
 def race_with(bench, monkeypatch, **runs):

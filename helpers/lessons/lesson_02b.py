@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +13,7 @@ from helpers.devices.kernel_text import without_comments
 from helpers.errors import WorkshopError
 from helpers.judge import checks, kernel_checks
 from helpers.judge.checks import NotDone, NotYet
+from helpers.lessons import lesson_02b_tuner
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -293,144 +292,4 @@ def tune(
 @checks.print_verdict
 def check_tune(learner: Callable[..., object]) -> Iterator[str]:
     """Lesson 02b, exercise 2: keep the fastest candidate of a search, and measure it again; hide no mistake."""
-    rng = np.random.default_rng()
-    cases = ((4, ()), (1, ()), (6, (0, 3)), (6, (5,)), (40, (7, 8)))  # how many candidates; which cannot be built
-    for count, broken in cases:
-        _judge_tuner(learner, Search(rng, count, broken))
-    for name in ("build", "measure"):
-        _refuse_hidden_error(learner, Search(rng, 3, ()), name)
-    tried = f"{len(cases)} searches among candidates some of which cannot be built"
-    yield checks.keep_right("tune", learner, tried)
-
-
-class Search:
-    """Made-up candidates, and what a tuner does with them.
-
-    Each measurement of a candidate is slower than the last, so that the winner's second one loses to the runner-up.
-    """
-
-    def __init__(self, rng: np.random.Generator, count: int, broken: Sequence[int]) -> None:
-        self.names = [f"candidate {number}" for number in range(count)]
-        times = rng.permutation(np.arange(1.0, count + 1)).tolist()
-        self.true = dict(zip(self.names, times, strict=True))  # the seconds of each first measurement
-        self.reasons = {self.names[number]: f"It needs {rng.integers(50, 5_000)} KiB." for number in broken}
-        self.usable = [name for name in self.names if name not in self.reasons]
-        self.winner = min(self.usable, key=lambda name: self.true[name])
-        self.noted: list[tuple[str, float]] = []  # candidate and seconds of each measurement
-        self.who = f"for {count} candidates, of which {len(broken)} cannot be built, tune"
-
-    def build(self, candidate: str) -> str:
-        """Return what `measure` takes.
-
-        Raises:
-            WorkshopError: the candidate cannot be built.
-        """
-        if candidate in self.reasons:
-            raise WorkshopError(self.reasons[candidate])
-        return f"built {candidate}"
-
-    def measure(self, launch: str) -> float:
-        """Note a measurement, and return its seconds.
-
-        Raises:
-            NotYet: `build` has not returned this.
-        """
-        name = str(launch).removeprefix("built ")
-        if name == launch or name not in self.true:
-            raise NotYet(f"measure was given {checks.short(launch)}; expected what build returned.")
-        self.noted.append((name, self.true[name] + 1.5 * self.count(name)))
-        return self.noted[-1][1]
-
-    def count(self, name: str) -> int:
-        """Return how often a candidate has been measured."""
-        return sum(name == other for other, _ in self.noted)
-
-
-def _judge_tuner(learner: Callable[..., object], search: Search) -> None:
-    """Let a tuner search, and refuse what it returns, prints or measures if that is not what was asked."""
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        found = checks.answer(learner, list(search.names), search.build, search.measure, who=search.who)
-    if found is None and not search.noted:
-        raise NotDone("tune returns nothing yet.")
-    if not isinstance(found, (tuple, list)) or len(found) != 3 or not isinstance(found[0], dict):
-        raise NotYet(
-            f"{search.who} returned {checks.short(found)}; expected a dictionary of seconds, a candidate, its seconds."
-        )
-    if found[1] is ... or found[2] is ...:
-        raise NotDone("tune does not say yet which candidate to keep, and how long it takes.")
-    _judge_search(found[0], search)
-    _judge_decision(found[1], found[2], search)
-    said = " ".join(printed.getvalue().split())
-    if silent := [reason for reason in search.reasons.values() if reason.removesuffix(".") not in said]:
-        raise NotYet(f"{search.who} skips a candidate without printing why. The error says {silent[0]!r}.")
-
-
-class _OtherError(TypeError):
-    """What a mistake in `build` or `measure` would raise; like a WorkshopError, it has a `what` that can be printed."""
-
-    what = "This function itself has a mistake."
-
-
-def _refuse_hidden_error(learner: Callable[..., object], search: Search, name: str) -> None:
-    """Refuse a tuner that goes on after `build` or `measure`, by its name, raised an error that is no WorkshopError."""
-    works = {"build": search.build, "measure": search.measure}
-
-    def fail(given: str) -> object:
-        if given.endswith(search.names[0]):
-            raise _OtherError
-        return works[name](given)
-
-    failing = works | {name: fail}
-    with contextlib.redirect_stdout(io.StringIO()):
-        try:
-            learner(list(search.names), failing["build"], failing["measure"])
-        except Exception:
-            return
-    raise NotYet(
-        f"tune also skips a candidate for which {name} raises a TypeError. Such an error is a mistake in the program: "
-        "skip a WorkshopError alone."
-    )
-
-
-def _judge_search(seconds: dict[Any, Any], search: Search) -> None:
-    """Refuse a search whose dictionary misses a candidate, holds one too many, or holds other seconds."""
-    for name in search.usable:
-        if name not in seconds:
-            raise NotYet(f"{search.who} has no seconds for {name!r}, which can be built.")
-        if not search.count(name):
-            raise NotYet(f"{search.who} never measured {name!r}.")
-        if not isinstance(seconds[name], float) or abs(seconds[name] - search.true[name]) > 0.005:
-            raise NotYet(
-                f"{search.who} says {checks.short(seconds[name])} for {name!r}; its first measurement is "
-                f"{search.true[name]}."
-            )
-    if extra := [name for name in seconds if name not in search.usable]:
-        raise NotYet(f"{search.who} has seconds for {checks.short(extra[0])}, which cannot be built.")
-
-
-def _judge_decision(kept: object, seconds: object, search: Search) -> None:
-    """Refuse another candidate than the fastest of the search, and seconds that are not those of a new measurement."""
-    if kept != search.winner:
-        raise NotYet(
-            f"{search.who} keeps {checks.short(kept)}; expected {search.winner!r}, the fastest of the search, even if "
-            "it is slower when measured again."
-        )
-    if search.count(search.winner) == 1:
-        raise NotYet(
-            f"{search.who} did not measure {search.winner!r} again. It was chosen because its first number is the "
-            "smallest, which may be luck."
-        )
-    for name in search.usable:
-        found, wanted = search.count(name), 1 + (name == search.winner)
-        if found > wanted:
-            raise NotYet(
-                f"{search.who} measured {name!r} {found} times; expected {wanted}. With more tries, a candidate has "
-                "more chances to be lucky."
-            )
-    again = [taken for name, taken in search.noted if name == search.winner][-1]
-    if seconds != again:
-        raise NotYet(
-            f"{search.who} says that {search.winner!r} takes {checks.short(seconds)}; expected its new measurement "
-            f"alone, {again}. The first one helped to choose it."
-        )
+    yield checks.keep_right("tune", learner, lesson_02b_tuner.judge_tuner(learner))

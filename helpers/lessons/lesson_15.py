@@ -27,15 +27,16 @@ __kernel void strided(__global const float *x, __global float *y, int first, int
     y[i] = x[first + stride * i];
 }
 """
+# With `int i`, Intel's driver gathers the numbers of neighbors; with `size_t i`, PoCL 3.1 gathers the structures.
 FILL = """
 __kernel void fill(__global float *y, float number) {
-    int i = get_global_id(0);
+    long i = get_global_id(0);
     y[i] = number;
 }
 """
 DRIFT = """
 __kernel void drift(__global const float *p, __global float *out, int n) {
-    int i = get_global_id(0);
+    long i = get_global_id(0);
     out[i] = p[8 * i] + 0.5f * p[8 * i + 3];
 }
 """
