@@ -114,4 +114,6 @@ def test_numbers_that_are_cut_off_have_a_name_of_their_own():
     pictures = np.random.default_rng(0).uniform(0, 1, (28, 28, 3)).astype(np.float32)
     ink = 255 * (1 - np.moveaxis(pictures, -1, 0))[..., None]
     assert lesson._name_fault(ink.astype(np.uint8), pictures) == "the numbers are cut off, not rounded"
-    assert lesson._name_fault((ink + 0.75).astype(np.uint8), pictures) == "no byte is off by more than 1"
+    early = 255 - (255 * np.moveaxis(pictures, -1, 0)).astype(np.uint8)[..., None]
+    assert "cut off before the subtraction" in lesson._name_fault(early, pictures)
+    assert lesson._name_fault((ink + 0.75).astype(np.uint8), pictures).startswith("some bytes are off by 1")

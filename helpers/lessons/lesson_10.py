@@ -128,15 +128,18 @@ def explain_missing_openvino() -> str | None:
     return None if devices.is_installed("openvino") else devices.explain_missing("openvino", "OpenVINO")
 
 
-def make_openvino_runner(file: str) -> Runner:
-    """Return a function that runs an ONNX file with Intel's runtime on the processor.
+def make_openvino_runners(file: str) -> dict[str, Runner]:
+    """Return functions that run an ONNX file with Intel's runtime on the processor, by what is printed of them.
 
-    It computes in float32; without the hint it may use bfloat16.
+    The first computes in float32; the second in the number format that OpenVINO chooses for this processor.
     """
     import openvino
 
-    model = openvino.Core().compile_model(file, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    return lambda images: model(images)[0]
+    hint, core = "INFERENCE_PRECISION_HINT", openvino.Core()
+    models = {"OpenVINO in float32": core.compile_model(file, "CPU", {hint: "f32"})}
+    chosen = core.compile_model(file, "CPU")
+    models[f"OpenVINO's choice ({chosen.get_property(hint).to_string()})"] = chosen
+    return {name: lambda images, model=model: model(images)[0] for name, model in models.items()}
 
 
 def make_runner(file: str) -> Runner:
@@ -321,9 +324,17 @@ def _name_fault(actual: np.ndarray, pictures: np.ndarray) -> str:
         for color, ink in {"": 1 - images, "paper and ink are exchanged": images}.items():
             above = 255.0 * ink - actual[..., 0]  # 0 to 1 where a number was cut off, -0.5 to 0.5 where it was rounded
             if np.abs(above).max() < 1.01:
-                cut = "the numbers are cut off, not rounded" if above.min() > -1e-3 else "no byte is off by more than 1"
-                return " and ".join(filter(None, (order, color))) or cut
+                return " and ".join(filter(None, (order, color))) or _name_rounding(above)
     return ""
+
+
+def _name_rounding(above: np.ndarray) -> str:
+    """Return in words how numbers became bytes: each number minus its byte, from -1 to 1."""
+    if above.min() > -1e-3:
+        return "the numbers are cut off, not rounded"
+    if above.max() < 1e-3:
+        return "the numbers are rounded up, as if they were cut off before the subtraction"
+    return "some bytes are off by 1: they are not the nearest"
 
 
 def _draw_app_pictures(rng: np.random.Generator) -> Iterator[np.ndarray]:
@@ -369,11 +380,14 @@ def _draw_probabilities(rng: np.random.Generator) -> Iterator[tuple[str, bool, n
     expected = rng.dirichlet(np.ones(10), 400).astype(np.float32)
     signs = rng.choice([-1, 1], expected.shape).astype(np.float32)
     sharper = expected**2 / (expected**2).sum(1, keepdims=True)
+    yield "name the same digits with other probabilities", False, sharper, expected
     yield "differ by 0.000001, as after rounding", True, expected + signs * np.float32(1e-6), expected
     yield "are all off by 0.004", True, expected + signs * np.float32(0.004), expected
-    yield "name the same digits, but with other probabilities", False, sharper, expected
+    sure = np.eye(10, dtype=np.float32)[rng.permutation(10)] * np.float32(0.89) + np.float32(0.011)
+    nearly = np.where(sure > 0.5, sure - np.float32(0.006), sure)
+    yield "differ only where one is 0.901 and 0.895 came", False, nearly, sure
     for image, what in ((399, "only in the last image"), (0, "only in the first image")):
-        for off in (0.004, 0.02, -0.02, np.nan):
+        for off in (0.004, 0.006, -0.02, np.nan):
             changed = expected.copy()
             changed[image, rng.integers(10)] += off
             words = "where one is nan" if np.isnan(off) else f"where one is off by {off}"
@@ -390,11 +404,11 @@ def check_is_same(learner: Callable[[np.ndarray, np.ndarray], object]) -> Iterat
     """Judge exercise 2 of lesson 10: whether two outputs of a network are the same up to 0.005."""
     tried = list(_draw_probabilities(np.random.default_rng()))
     for words, is_same, actual, expected in tried:
-        came = checks.answer(learner, actual.copy(), expected.copy(), who=f"for probabilities that {words}, it")
+        came = checks.answer(learner, actual.copy(), expected.copy(), who=f"for outputs that {words}, it")
         if came is None:
             raise checks.NotDone(f"is_same returned None. ({checks.RETURNS})")
         if not isinstance(came, bool | np.bool_):
             raise checks.NotYet(f"is_same returned {checks.short(came)}; expected True or False.")
         if came != is_same:
-            raise checks.NotYet(f"for probabilities that {words}, is_same returned {came}; expected {is_same}.")
+            raise checks.NotYet(f"for outputs that {words}, is_same returned {came}; expected {is_same}.")
     yield f"{len(tried)} pairs of outputs"
