@@ -111,7 +111,7 @@ def judge_launches(notes: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _has_both_faults(noted: Mapping[str, Any]) -> bool:
-    """Return whether the launches are those of the given addThree: fractions of workgroups, and the first's pipeline."""
+    """Return whether the launches are those of the given addThree: fractions of groups, and the first pipeline."""
     calls = [(call["pipeline"], call["group"], call["groups"]) for call in noted["calls"]]
     return calls == [("first.pipeline", f"{name}.group", [noted["count"] / GROUP]) for name in ("first", "second")]
 
