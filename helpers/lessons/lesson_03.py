@@ -140,6 +140,7 @@ def check_substitute(rule: Callable[[Tree, str, Tree], Tree]) -> Iterator[str]:
             ("P", "P", product),
             (("max", ("+", "Q", "C"), 0.0), "Q", product),
             (("*", "P", ("-", "P")), "P", ("+", "A", 1.0)),
+            (("+", "P", "C"), "P", ("*", "P", "A")),  # the value has the name: it is put in once
             (("?", (">", "P", "P2"), ("exp", "P"), "PP"), "P", "C"),
             (("max", "C", 0.0), "P", product),
             ("C", "P", 2.0),
