@@ -184,7 +184,19 @@ def _build_model(build: Callable[[], keras.Model]) -> keras.Model:
         raise checks.NotYet(f"it makes {shapes[1]} of {shapes[0]}; expected (None, 10) of (None, 28, 28, 1).")
     if model.count_params() > MOST_PARAMETERS:
         raise checks.NotYet(f"it has {model.count_params():,} parameters; expected at most {MOST_PARAMETERS:,}.")
+    _refuse_other_convolutions(model)
     return model
+
+
+def _refuse_other_convolutions(model: keras.Model) -> None:
+    """Raise NotYet unless the network has two convolutions, of 16 and 64 filters that are at least 3 x 3."""
+    kernels = [weights.shape for weights in model.weights if len(weights.shape) == 4]  # (height, width, inputs, filters)
+    filters = [kernel[-1] for kernel in kernels]
+    if sorted(filters) != [16, 64]:
+        raise checks.NotYet(f"the numbers of filters of its convolutions are {filters}; expected [16, 64].")
+    for height, width, _, number in kernels:
+        if min(height, width) < 3:
+            raise checks.NotYet(f"each of its {number} filters is {height} x {width}; expected at least 3 x 3.")
 
 
 def _ask_model(model: keras.Model, ink: np.ndarray, y: int, x: int) -> np.ndarray:
