@@ -131,19 +131,22 @@ def judge_share(percent: float, images: int) -> str:
 
 
 def _refuse_known_places(model: keras.Model, rng: np.random.Generator) -> None:
-    """Raise NotYet if the network's answers are no probabilities, or change when a spot of 4 x 4 pixels moves."""
-    spot = rng.integers(1, 256, (4, 4), dtype=np.uint8)
-    here = _ask_model(model, spot, 12, 12)  # far from every border
+    """Raise NotYet if the network's answers are no probabilities, or change when a spot of 2 x 2 pixels moves.
+
+    The spot stays so far from the borders that each sum of up to 13 x 13 pixels finds it at all of its places.
+    """
+    spot = rng.integers(1, 256, (2, 2), dtype=np.uint8)
+    here = _ask_model(model, spot, 13, 13)
     if not (here.min() >= 0 and abs(here.sum() - 1) < 0.02):  # wide enough for networks of 16 bits
         raise checks.NotYet(
             f"its ten numbers go down to {here.min():.2g} and add up to {here.sum():.3g}; probabilities are "
             "at least 0 and add up to 1. Which activation makes such numbers?"
         )
-    for down, right in [(0, 1), (1, 0), (0, -2), (-2, 0), (1, 2)]:
-        gap = float(np.abs(_ask_model(model, spot, 12 + down, 12 + right) - here).max())
+    for down, right in [(0, 1), (1, 0), (0, -1), (-1, 0), (1, 1)]:
+        gap = float(np.abs(_ask_model(model, spot, 13 + down, 13 + right) - here).max())
         if gap > 1e-4:
             raise checks.NotYet(
-                f"with random weights, a spot of 4 x 4 pixels that moves by {right} to the right and {down} down "
+                f"with random weights, a spot of 2 x 2 pixels that moves by {right} to the right and {down} down "
                 f"changes a probability by {gap:.2g}; expected no change. Which layer still knows places? (Filters "
                 "so large that they reach from the middle to the border do, too.)"
             )
@@ -184,7 +187,20 @@ def _build_model(build: Callable[[], keras.Model]) -> keras.Model:
         raise checks.NotYet(f"it makes {shapes[1]} of {shapes[0]}; expected (None, 10) of (None, 28, 28, 1).")
     if model.count_params() > MOST_PARAMETERS:
         raise checks.NotYet(f"it has {model.count_params():,} parameters; expected at most {MOST_PARAMETERS:,}.")
+    _refuse_other_convolutions(model)
     return model
+
+
+def _refuse_other_convolutions(model: keras.Model) -> None:
+    """Raise NotYet unless the network has two convolutions, of 16 and 64 filters that are at least 3 x 3."""
+    # Their axes are height, width, inputs, and filters.
+    kernels = [weights.shape for weights in model.weights if len(weights.shape) == 4]
+    filters = [kernel[-1] for kernel in kernels]
+    if sorted(filters) != [16, 64]:
+        raise checks.NotYet(f"the numbers of filters of its convolutions are {filters}; expected [16, 64].")
+    for height, width, _, number in kernels:
+        if min(height, width) < 3:
+            raise checks.NotYet(f"each of its {number} filters is {height} x {width}; expected at least 3 x 3.")
 
 
 def _ask_model(model: keras.Model, ink: np.ndarray, y: int, x: int) -> np.ndarray:

@@ -33,6 +33,7 @@ class Scratch:
     hidden_by: str = ""  # a file beside the programs, which hides a package
     devices: str | None = None  # the programs' CUDA_VISIBLE_DEVICES; None for no such variable
     is_for_cpus: bool = False  # whether tensorflow, too, is built without GPUs, as on macOS
+    has_gpu: bool = True  # whether a package that is built for GPUs finds one, unless a variable hides it
     log: str = ""  # what TensorFlow logs at each import, HARMLESS or NO_DRIVER; empty for nothing
 
     def __enter__(self) -> Scratch:
@@ -46,7 +47,7 @@ class Scratch:
         (self.work / "train.py").write_text("import tensorflow\n")  # a harmless file of yours
         for package in ("tensorflow", "tensorflow-cpu"):
             is_for_cpus = self.is_for_cpus or package.endswith("-cpu")
-            wheel = _build_wheel(self.folder, package, is_for_cpus, self.log)
+            wheel = _build_wheel(self.folder, package, is_for_cpus, self.has_gpu, self.log)
             if package in self.unpacked:  # as pip does, but faster
                 shutil.unpack_archive(wheel, self.packages, "zip")
         if self.deleted:
@@ -105,14 +106,14 @@ NO_DRIVER = "Could not find cuda drivers on your machine, GPU will not be used."
 HARMLESS = "oneDNN custom operations are on."  # from the same log, shortened
 
 
-def _build_wheel(folder: Path, package: str, is_for_cpus: bool, log: str) -> Path:
+def _build_wheel(folder: Path, package: str, is_for_cpus: bool, has_gpu: bool, log: str) -> Path:
     """Write an imitation of TensorFlow as PEP 427 has it: a package, and a folder whose RECORD lists files."""
     version = "2.21.0"
     gpus = "[] if os.environ.get('CUDA_VISIBLE_DEVICES') == '-1' else ['imitated GPU']"
     code = f"import os, sys, time\n\n__version__ = '{version}'\n"
     if log:  # as in TensorFlow, the time and the process's number stand before it
         code += f"print(f'I0000 00:00:{{time.time():.6f}} {{os.getpid():7}}] {log}', file=sys.stderr)\n"
-    if is_for_cpus or log == NO_DRIVER:
+    if is_for_cpus or not has_gpu:
         gpus = "[]"
     code += f"class config:\n    list_physical_devices = staticmethod(lambda kind='GPU': {gpus})\n"  # as in TensorFlow
     code += f"class test:\n    is_built_with_cuda = staticmethod(lambda: {not is_for_cpus})\n"
@@ -168,7 +169,7 @@ READINGS = {
         6,
         "the package",
         "Which line says what failed, and not where?",
-        {"your own line": "Without `cuda` the message would go, and the GPU would go unused."},
+        {"your own line": "Without `cuda` the message would go, and the computer's GPU would go unused."},
     ),
     "D": Reading(8, "your own line", "Which line says what failed? A library may add advice below it."),
 }
@@ -248,7 +249,10 @@ INSTALLATIONS: dict[str, tuple[str, str, Scratch]] = {  # by letter: the cause, 
     "D": ("a file of yours", FILE, Scratch(["tensorflow"], hidden_by="tensorflow.py")),
     "E": ("all files gone", LIST, Scratch(["tensorflow"], deleted="tensorflow")),
     "F": ("the build for CPUs", BUILD, Scratch(["tensorflow"], devices="-1", is_for_cpus=True, log=HARMLESS)),
-    "G": ("neither", BUILD, Scratch(["tensorflow"], devices="-1", log=NO_DRIVER)),
+    "G": ("something else", BUILD, Scratch(["tensorflow"], devices="-1", has_gpu=False, log=NO_DRIVER)),
+    # No log: only the program without the variable tells these two apart.
+    "H": ("a variable", WITHOUT, Scratch(["tensorflow"], devices="-1")),
+    "I": ("something else", BUILD, Scratch(["tensorflow"], devices="-1", has_gpu=False)),
 }
 
 
@@ -260,7 +264,7 @@ def make_installation(letter: str) -> Scratch:
 @checks.print_verdict
 def check_diagnose(learner: Callable[[Scratch], str]) -> Iterator[str]:
     """Judge exercise 3 of lesson 13b: a function that returns the cause of an installation's failure."""
-    causes = [cause for cause, _, _ in INSTALLATIONS.values()]
+    causes = dict.fromkeys(cause for cause, _, _ in INSTALLATIONS.values())
     for letter in random.sample(sorted(INSTALLATIONS), len(INSTALLATIONS)):
         cause, experiment, _ = INSTALLATIONS[letter]
         with make_installation(letter) as env:
