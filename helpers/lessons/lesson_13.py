@@ -20,11 +20,14 @@ if TYPE_CHECKING:
 # ---------------------------------------------------------------------------------------------- curves of the loss
 
 
+SMOOTHED = 5  # steps for each point of a curve
+
+
 def draw_losses(runs: Mapping[str, Sequence[float]], title: str) -> None:
     """Draw the loss of each step of training runs, beside the loss of guessing.
 
     Args:
-        runs: by name the losses, one a step.
+        runs: by name the losses, one a step; a multiple of SMOOTHED steps.
         title: the message of the figure.
     """
     looks = ((BLUE, "-", 2), (ORANGE, "--", 2), (GREEN, "-.", 1.6), (RED, ":", 1.2))
@@ -33,9 +36,11 @@ def draw_losses(runs: Mapping[str, Sequence[float]], title: str) -> None:
         axes.axhline(np.log(10), color=GREY, label="guessing: 2.30")
         for (name, losses), (color, style, width) in zip(runs.items(), looks, strict=True):
             label = f"{name}: first {losses[0]:.2f}, last 100: {np.mean(losses[-100:]):.2f}"
-            axes.plot(range(1, len(losses) + 1), losses, color=color, ls=style, lw=width, label=label)
+            means = np.reshape(losses, (-1, SMOOTHED)).mean(axis=1)
+            steps = SMOOTHED * np.arange(1, len(means) + 1)
+            axes.plot(steps, means, color=color, ls=style, lw=width, label=label)
             words.append(label)
-        axes.set(xlabel="step", ylabel="loss of its batch")
+        axes.set(xlabel="step", ylabel=f"loss, mean of {SMOOTHED} steps")
         if max(map(max, runs.values())) > 10:
             axes.set(yscale="log", yticks=(1, 10, 100), yticklabels=("1", "10", "100"))
             axes.set_ylim(bottom=0.5)  # a few batches may have almost no loss

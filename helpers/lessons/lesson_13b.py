@@ -103,7 +103,7 @@ class Scratch:
 # What the real tensorflow 2.21.0 logged at `import tensorflow` on Linux without NVIDIA's driver (28 November 2026). It
 # listed no GPU, with and without CUDA_VISIBLE_DEVICES, and is_built_with_cuda() was True.
 NO_DRIVER = "Could not find cuda drivers on your machine, GPU will not be used."
-HARMLESS = "oneDNN custom operations are on."  # from the same log, shortened
+HARMLESS = "This TensorFlow binary is optimized to use available CPU instructions."  # from the same log, shortened
 
 
 def _build_wheel(folder: Path, package: str, is_for_cpus: bool, has_gpu: bool, log: str) -> Path:
@@ -111,8 +111,8 @@ def _build_wheel(folder: Path, package: str, is_for_cpus: bool, has_gpu: bool, l
     version = "2.21.0"
     gpus = "[] if os.environ.get('CUDA_VISIBLE_DEVICES') == '-1' else ['imitated GPU']"
     code = f"import os, sys, time\n\n__version__ = '{version}'\n"
-    if log:  # as in TensorFlow, the time and the process's number stand before it
-        code += f"print(f'I0000 00:00:{{time.time():.6f}} {{os.getpid():7}}] {log}', file=sys.stderr)\n"
+    if log:  # as in TensorFlow, the time and the process's number stand before it (there after I0000)
+        code += f"print(f'[{{time.time():.6f}} {{os.getpid():7}}] {log}', file=sys.stderr)\n"
     if is_for_cpus or not has_gpu:
         gpus = "[]"
     code += f"class config:\n    list_physical_devices = staticmethod(lambda kind='GPU': {gpus})\n"  # as in TensorFlow
