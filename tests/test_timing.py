@@ -67,8 +67,8 @@ def test_nothing_is_claimable_that_the_same_work_shows_beside_itself(before, aft
     assert claimed == ("no claim" not in timing.compare(first, second, twins))
     assert not timing.is_claimable(*twins, twins)
     if claimed:
-        assert timing.is_clear(first, second) and not timing.is_clear(*twins)
-        assert abs(first.median - second.median) > abs(one.median - twin.median)
+        least = abs(one.median - twin.median) * (timing.APART if timing.is_clear(*twins) else 1)
+        assert timing.is_clear(first, second) and abs(first.median - second.median) > least
     if claimed and one is first:  # the twin stands in for the first, on the same side of the second
         assert (first.median > second.median) == (twin.median > second.median)
 
@@ -134,6 +134,14 @@ def test_a_gap_is_claimed_if_twins_show_none_as_large(after, again, is_claimed):
     assert ("no claim" not in timing.compare(first, second, (first, twin))) == is_claimed
     wild = of(*(0.4, 1.6) * 6, 1.3), of(*(0.4, 1.6) * 6, 1.0)  # their gap, 0.3, is not clear, and larger
     assert not timing.is_clear(*wild) and not timing.is_claimable(first, second, wild)
+
+
+@pytest.mark.parametrize(("again", "is_claimed"), [(0.92, False), (0.935, True)])
+def test_a_gap_ten_times_that_of_twins_that_differ_clearly_is_claimed(again, is_claimed):
+    first, second, twin = steady(1.0), steady(0.3, "new"), steady(again)
+    assert timing.is_clear(first, twin)
+    assert timing.is_claimable(first, second, (first, twin)) == is_claimed
+    assert ("no claim" not in timing.compare(first, second, (first, twin))) == is_claimed
 
 
 @pytest.mark.parametrize("runs", [3, 7, 13, 21])
