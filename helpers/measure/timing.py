@@ -175,10 +175,11 @@ def measure_interleaved(
     return {label: Measurement(texts[label], devices[label], tuple(noted[label][warmup:])) for label in ways}
 
 
-# Simulated with 9 and 13 runs whose labels have lasting offsets of 0.5 to 30 times a run's noise: claims of the same work
-# are at most 3 of 100 more than if nothing were claimed beside twins that differ clearly (5 times: 9 of 100 more).
-APART = 10
 BUSY = 0.2  # of the cores, used by other programs: from here on, a gap must exceed what they explain
+# How many times the gap of twins that differ clearly a gap must be. Simulated with 9 and 13 runs, each label with a
+# lasting offset of 0.5 to 30 times a run's noise: at most 3 of 100 more claims of the same work than if nothing were
+# claimed beside such twins (with 5 times: 9 of 100 more).
+APART = 10
 
 
 class Load:
