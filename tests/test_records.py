@@ -76,6 +76,13 @@ def test_the_gpu_with_the_most_numbers_is_shown_and_no_processor(tmp_path):
     assert column.below == ["recorded: Another GPU, 23 November 2026."]
 
 
+def test_of_two_gpus_with_as_many_numbers_the_last_is_shown(tmp_path):
+    records.write(tmp_path / "a.json", GPU, [make_note("naive")])
+    records.write(tmp_path / "b.json", Machine("Another GPU", "gpu", "", "", {}), [make_note("naive", 2)])
+    assert records.find_column("02", ("naive",), tmp_path).device == "Another GPU"
+    assert records.find_column("02", ("tiled",), tmp_path).device == ""
+
+
 @pytest.mark.parametrize(("edition", "says"), [("", False), ("00000000", True), (records.hash_lesson("02"), False)])
 def test_an_earlier_edition_is_told_as_such(tmp_path, edition, says):
     records.write(tmp_path / "gpu.json", GPU, [make_note("naive", edition=edition)])

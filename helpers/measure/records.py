@@ -204,7 +204,7 @@ class Column:
 
 
 def find_column(lesson: str, labels: Iterable[str], folder: Path = FOLDER) -> Column:
-    """Return what the GPU with the most of these numbers reached; the first such GPU if there are several.
+    """Return what the GPU with the most of these numbers reached; of several such GPUs, the last in `read_all`.
 
     Args:
         lesson: its number, such as 02b.
@@ -215,7 +215,7 @@ def find_column(lesson: str, labels: Iterable[str], folder: Path = FOLDER) -> Co
     notes: dict[str, Note] = {}
     for record in read_all(folder):
         found = {label: record.notes[lesson, label] for label in labels if (lesson, label) in record.notes}
-        if len(found) > len(notes):
+        if found and len(found) >= len(notes):
             notes, below = found, _describe_origin(lesson, record.machine, found)
             device = record.machine.device
     return Column(notes, [_format_cell(notes.get(label)) for label in labels], below, device)
