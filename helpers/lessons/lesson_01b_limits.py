@@ -200,7 +200,7 @@ def _explain_doubts(others: float, limits: Sequence[str], unit: Curve) -> list[s
     busy = timing.describe_slowdown(others, "a limit is named only if this changes nothing")
     below = [busy] if busy else []
     if NO_CLAIM in limits and not busy:
-        below.append("No claim: times disagree, likely because other programs ran. Run the cell again.")
+        below.append("No claim: times disagree with each other or with the roof. Run the cell again.")
     times = unit.find_ratio(LANES) if LANES in unit.runs else 0
     if limits[-1] == UNKNOWN and times > EMPTY * timing.find_slowdown(unit.others):
         text = (

@@ -274,7 +274,7 @@ def describe_race(bench: MatmulBenchmark, label: str, peak: float) -> Table:
         best = max(rivals, key=bench.gflops, default="")
         print(describe_gaps(bench, (label, twin), *([(best, label)] if best else [])))
         if is_busy:
-            print("NumPy: no claim. Its threads wait for each other, and can lose more than this factor.")
+            print("NumPy: no claim. Beside other programs, it has lost more than this factor (measured).")
         else:
             gain = compute_gain(bench, (label, twin), (best, label))
             note_shares(bench, label, best, math.nan if speed > peak else 100 * speed / peak, 100 * float(gain))
