@@ -13,7 +13,7 @@ from traitlets.config import Config
 
 from helpers import ROOT
 from helpers.__main__ import main
-from helpers.commands import classroom, execute, lesson_files
+from helpers.commands import address, classroom, execute, lesson_files
 from helpers.devices import host
 from helpers.doctor import findings as findings_of
 from helpers.doctor import terminal
@@ -95,6 +95,22 @@ def test_a_link_to_what_is_not_handed_out_becomes_its_words(tmp_path):
     inside = [(path, link) for path, link in links if re.search(r"\.(md|ipynb|html)$", link) and ":" not in link]
     assert [(path.name, link) for path, link in inside if not (path.parent / link).exists()] == []
     assert len(inside) > 20 and "which lesson" in pages[students / "docs" / "platforms.md"].lower()
+
+
+def test_the_students_pages_do_not_lead_to_the_course_with_its_solutions(tmp_path, monkeypatch):
+    addresses = {"Repository": "https://github.com/ada/any-gpu-workshop"}
+    monkeypatch.setattr(host, "addresses", lambda: addresses)
+    page = ROOT / "docs" / "start.md"
+    monkeypatch.setattr(address, "PAGES", [page])
+    published = address.fill_in(page.read_text(encoding="utf-8"))
+    parts = tmp_path / "workshop"
+    (parts / "docs").mkdir(parents=True)
+    (parts / "docs" / "start.md").write_text(published, encoding="utf-8")
+    monkeypatch.setattr(classroom, "ROOT", parts)
+    classroom.write_bundle([FIRST], tmp_path / "bundle")
+    handed_out = (tmp_path / "bundle" / "students" / "docs" / "start.md").read_text(encoding="utf-8")
+    assert "/archive/" in published and "/archive/" not in handed_out
+    assert len(handed_out) > 0.9 * len(published)
 
 
 def test_a_solution_without_its_tag_is_refused():
@@ -181,8 +197,11 @@ def test_the_reports_of_a_class_become_one_table(tmp_path, capsys):
     report = tmp_path / "report-GUS.txt"
     lines = report.read_text(encoding="utf-8").splitlines()
     report.write_bytes("\r\n".join(lines).encode("utf-8-sig"))  # as Windows ends a line, and Notepad begins a file
-    quoted = "\n".join(f"> {line} " for line in lines)  # as a mail quotes it
-    (tmp_path / "report-HAL.txt").write_text(f"Hello!\n{quoted}", encoding="utf-8")
+    (tmp_path / ".DS_Store").write_bytes(b"macOS's own")
+    (tmp_path / "._report-HAL.txt").write_bytes(b"macOS's own")
+    for name, margin in (("HAL", "> "), ("JO", "> > "), ("KIM", ">> "), ("LU", "    ")):  # as a mail quotes it
+        quoted = "\n".join(f"{margin}{line}".rstrip() for line in lines)
+        (tmp_path / f"report-{name}.txt").write_text(f"Hello!\n{quoted}", encoding="utf-8")
     (tmp_path / "Ida 17").mkdir()
     write_report(tmp_path / "Ida 17", "IDA", ["unknown"])
     assert main(["classroom", "--reports", str(tmp_path)]) == 0
@@ -195,9 +214,10 @@ def test_the_reports_of_a_class_become_one_table(tmp_path, capsys):
     assert "with limits" in cy and "limits:" in cy and "Iris Xe" in cy and "Arc A370M" in cy
     assert "can run here" in table.split("| EVE ")[1].split("+---")[0]
     learners = re.findall(r"^\| (\S*(?: 17/)?[A-Z]{2,}) ", table, re.MULTILINE)
-    assert learners == ["BOB", "GUS", "HAL", "DAN", "Ida 17/IDA", "CY", "ANNA", "EVE"]
-    assert all("stops:" in table.split(f"| {name} ")[1].split("+---")[0] for name in ("GUS", "HAL"))
-    assert "2 of 7 computers, with limits on 1 more, perhaps on 1 more." in table and table.endswith(
+    assert learners == ["BOB", "GUS", "HAL", "JO", "KIM", "LU", "DAN", "Ida 17/IDA", "CY", "ANNA", "EVE"]
+    rows = [table.split(f"| {name} ")[1].split("+---")[0] for name in ("GUS", "HAL", "JO", "KIM", "LU")]
+    assert all("stops:" in row and "hundred" in row for row in rows)
+    assert "2 of 10 computers, with limits on 1 more, perhaps on 1 more." in table and table.endswith(
         "yourself: FAY.jpg.\n"
     )
     assert "no report" in table.split("| DAN ")[1].split("+---")[0] and table.count("no report") == 1

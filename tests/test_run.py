@@ -27,6 +27,12 @@ def report(build):
     return {row["lesson"]: row for row in json.loads((build / "report.json").read_text())["lessons"]}
 
 
+def parse(*arguments):
+    parser = argparse.ArgumentParser()
+    run.add_arguments(parser)
+    return parser.parse_args(arguments)
+
+
 # ---------------------------------------------------------------------------------------------- which lessons
 
 
@@ -46,6 +52,7 @@ def test_a_lesson_is_found_by_number_name_or_path(tmp_path, name):
         ("", "The lessons are 01"),
         ("bob/01-add-numbers.ipynb", "There is no file bob/01-add-numbers.ipynb"),
         ("nope.ipynb", "There is no file nope.ipynb"),
+        ("nobody", "There is no lesson called 'nobody'"),
     ],
 )
 def test_an_unknown_lesson_or_file_is_refused(tmp_path, name, complaint):
@@ -56,7 +63,7 @@ def test_an_unknown_lesson_or_file_is_refused(tmp_path, name, complaint):
 
 def test_grading_nothing_is_refused_before_anything_runs():
     with pytest.raises(WorkshopError, match="nothing to grade"):
-        run.run(argparse.Namespace(lessons=[], grade=True, profile="preview", record=None, cell_seconds=None))
+        run.run(parse("--grade"))
 
 
 def test_a_name_that_fits_two_lessons_or_an_empty_folder_is_refused(tmp_path):
@@ -74,6 +81,32 @@ def test_a_learners_file_elsewhere_is_run_itself(tmp_path):
         sample_lesson.save(tmp_path / folder)
     copy = tmp_path / "alice" / "01-add-numbers.ipynb"
     assert lesson_files.find([str(copy)], tmp_path / "notebooks") == [copy]
+
+
+def test_a_folder_stands_for_the_copies_in_it_and_in_its_folders(tmp_path):
+    lessons = tmp_path / "notebooks"
+    for folder in (lessons, tmp_path / "class/bob", tmp_path / "class/ann", tmp_path / "class/ann/.ipynb_checkpoints"):
+        folder.mkdir(parents=True)
+        sample_lesson.save(folder)
+    (tmp_path / "class" / "empty").mkdir()
+    copies = [tmp_path / "class" / name / "01-add-numbers.ipynb" for name in ("ann", "bob")]
+    assert lesson_files.find([str(tmp_path / "class")], lessons) == copies
+    with pytest.raises(WorkshopError, match="contains no notebook"):
+        lesson_files.find([str(tmp_path / "class" / "empty")], lessons)
+
+
+def test_a_lesson_comes_before_a_folder_of_its_name(tmp_path, monkeypatch):
+    path = sample_lesson.save(tmp_path)
+    (tmp_path / "01").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert lesson_files.find(["01"], tmp_path) == [path]
+
+
+@pytest.mark.parametrize(("given", "advice"), [(lesson_files.FOLDER, "git checkout"), (ROOT / "from-eva", "learner")])
+def test_who_has_a_good_copy_of_an_unreadable_lesson(given, advice):
+    with pytest.raises(WorkshopError) as refused:
+        lesson_files.read(given / "99-eva-sent.ipynb")
+    assert advice in refused.value.next
 
 
 def test_what_a_kernel_prints_is_for_this_account_alone():
@@ -220,10 +253,30 @@ def test_a_file_is_written_as_a_whole_or_not_at_all(tmp_path):
     assert [(file.name, file.read_bytes()) for file in (tmp_path / "deep").iterdir()] == [("file", b"old")]
 
 
-def test_nbgraders_submissions_are_told_apart(tmp_path):
-    lesson = lesson_files.every()[0]
-    names = [run._name_in_report(tmp_path / student / lesson.stem / lesson.name) for student in ("ann", "bob")]
-    assert names == [f"ann-{lesson.stem}", f"bob-{lesson.stem}"]
+@pytest.mark.parametrize("place", ["{0}.ipynb", "{0}/{0}.ipynb", "{0} (1).ipynb"])  # sent, nbgrader's, a browser's
+def test_copies_of_two_learners_are_told_apart(tmp_path, place):
+    lesson = place.format(lesson_files.every()[0].stem)
+    names = [run._name_in_report(tmp_path / student / lesson) for student in ("ann", "bob")]
+    stem = lesson.rpartition("/")[2].removesuffix(".ipynb")
+    assert names == [f"ann-{stem}", f"bob-{stem}"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variable", "profile"),
+    [
+        (["--grade"], "", "preview"),
+        ([], "", "lab"),
+        (["--grade"], "full", "full"),
+        (["--grade", "--profile", "lab"], "full", "lab"),
+    ],
+)
+def test_grading_does_little_work_unless_more_is_asked_for(tmp_path, monkeypatch, arguments, variable, profile):
+    monkeypatch.setenv("ANYGPU_PROFILE", variable)
+    monkeypatch.delenv("ANYGPU_GRADE", raising=False)
+    monkeypatch.setattr(run, "BUILD", tmp_path / "build")
+    path = sample_lesson.save(tmp_path, sample_lesson.of("1"))
+    assert run.run(parse(*arguments, str(path))) == 0
+    assert report(tmp_path / "build")[path.stem]["profile"] == profile
 
 
 def test_grading_fails_a_lesson_whose_exercises_are_untouched(tmp_path):
@@ -263,7 +316,7 @@ def test_whatever_a_copy_holds_it_is_one_row_and_the_next_one_is_run(tmp_path, c
     (tmp_path / "folder.ipynb").mkdir()
     (tmp_path / "gone.ipynb").symlink_to("nowhere")
     past_messages = f"import sys\nprint({ESCAPES!r}, file=sys.__stdout__, flush=True)"
-    terminal = sample_lesson.of(past_messages, f"raise ValueError({ESCAPES + '<img>'!r})")
+    terminal = sample_lesson.of(past_messages, f'raise ValueError({ESCAPES + "<img>"!r}, "Intel\'s")')
     sample_lesson.save(tmp_path, terminal, "terminal")
     sample_lesson.save(tmp_path, sample_lesson.of(shows({"anygpu": {"dataset": 5}})), "y-number-for-dataset")
     sample_lesson.save(tmp_path, sample_lesson.of("1"), f"z-good{ESCAPES[:4]}")
@@ -274,7 +327,7 @@ def test_whatever_a_copy_holds_it_is_one_row_and_the_next_one_is_run(tmp_path, c
     assert rows.keys() - failed.keys() == {"y-number-for-dataset", "z-good\\x1b[2J"}
     page = (tmp_path / "build" / "report.md").read_text(encoding="utf-8")
     printed = "".join(capfd.readouterr())
-    assert "\\x1b]52;c" in page and "<img>" not in page
+    assert "\\x1b]52;c" in page and "<img>" not in page and "&lt;img&gt;" in page and "Intel's" in page
     assert "\\x1b]52;c" in printed and not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", page + printed)
 
 

@@ -38,9 +38,16 @@ def test_no_page_names_a_path_of_one_machine():
         assert not found, page.name
 
 
+def is_author(author):
+    """Return whether `author` is a person with both names, or a group with its own: cffconvert refuses a mixture."""
+    names = {"name", "family-names", "given-names"} & set(author) if isinstance(author, dict) else set()
+    return names in ({"name"}, {"family-names", "given-names"})
+
+
 def test_the_citation_and_the_changelog_have_the_projects_version():
     citation = yaml.safe_load(read("CITATION.cff"))
-    assert citation["version"] == PROJECT["project"]["version"] and citation["authors"]
+    assert citation["version"] == PROJECT["project"]["version"]
+    assert citation["authors"] and all(is_author(author) for author in citation["authors"])
     assert citation["license"] in PROJECT["project"]["license"]
     assert PROJECT["project"]["version"] in read("CHANGELOG.md")
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from helpers import ROOT
-from helpers.commands import lesson_files
-from helpers.commands.files import short, write
+from helpers.commands import address, lesson_files
+from helpers.commands.files import find_visible, short, write
 from helpers.commands.run import BUILD
 from helpers.errors import WorkshopError
 
@@ -81,7 +81,7 @@ def summarize_reports(folder: Path) -> str:
             "A path begins at the folder of the terminal.",
             "Put the learners' reports into one folder, and name that folder.",
         )
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]  # some sites give each learner a folder
+    files = find_visible(folder, "*")  # some sites give each learner a folder
     texts = [path for path in files if path.suffix.lower() == ".txt"]
     rows = sorted((_read_report(path, folder) for path in texts), key=lambda row: _find_kind(row[1]))
     counts = collections.Counter(KINDS[_find_kind(verdict)] for _, verdict, _, _ in rows)
@@ -120,13 +120,16 @@ def _find_kind(verdict: str) -> int:
 
 
 def _decode(content: bytes) -> str:
-    """Return a report's text, without the marks of a mail that quotes it.
+    """Return a report's text, without the margin of a mail that quotes or indents it.
 
     PowerShell and Notepad may have saved it as UTF-16, which then begins with its mark.
     """
     is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     text = content.decode("utf-16" if is_utf16 else "utf-8-sig", errors="replace")
-    return "\n".join(line.removeprefix("> ").rstrip() for line in text.splitlines())
+    quoted = re.search(r"^([> \t]*)The workshop can", text, re.MULTILINE)
+    margin = quoted[1] if quoted else ""
+    # An empty line of a quotation has lost the space at its end.
+    return "\n".join(line.ljust(len(margin)).removeprefix(margin).rstrip() for line in text.splitlines())
 
 
 def write_bundle(paths: Iterable[Path], folder: Path) -> None:
@@ -162,7 +165,8 @@ def write_bundle(paths: Iterable[Path], folder: Path) -> None:
             write(students / "notebooks" / f"{stem}.ipynb", text)
         for place in ("docs/*.md", "notebooks/*.ipynb", "*/README.md"):
             for page in students.glob(place):
-                write(page, _without_dead_links(page))
+                # Students have the folder that the pages tell other readers to get.
+                write(page, address.FOLDER.sub("", _without_dead_links(page)))
         for stem, text in written.items():
             write(course / "source" / stem / f"{stem}.ipynb", text)
         shutil.copy(TEXTS / "nbgrader_config.py", course)

@@ -32,6 +32,12 @@ def printable(text: str) -> str:
     )
 
 
+def find_visible(folder: Path, pattern: str) -> list[Path]:
+    """Return the files below `folder` that fit `pattern`, sorted, without hidden ones such as macOS's `.DS_Store`."""
+    fitting = (path for path in sorted(folder.rglob(pattern)) if path.is_file())
+    return [path for path in fitting if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+
+
 def short(path: Path) -> str:
     """Return a path relative to the project where it is inside, for messages."""
     return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)

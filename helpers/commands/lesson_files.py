@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from helpers import ROOT
+from helpers.commands.files import find_visible
 from helpers.errors import WorkshopError
 
 if TYPE_CHECKING:
@@ -48,11 +49,12 @@ def find(names: Iterable[str] = (), folder: Path = FOLDER) -> list[Path]:
 
     Args:
         names: each a number ("1", "01", "1b" for a second session), a name or its beginning ("01-add"), or a path to a
-            notebook anywhere, such as a learner's copy; those come last.
+            notebook or a folder anywhere, such as a learner's copy or a class's; those come last.
         folder: where the lessons are.
 
     Raises:
-        WorkshopError: a name fits no lesson and no file, or more than one lesson, or there is no lesson at all.
+        WorkshopError: a name fits no lesson, no file, and no folder with notebooks, or more than one lesson, or there
+            is no lesson at all.
     """
     there = every(folder)
     exist = f"The lessons are {', '.join(map(number, there))}."
@@ -72,6 +74,9 @@ def find(names: Iterable[str] = (), folder: Path = FOLDER) -> list[Path]:
         wanted = f"{int(short[1]):02d}{short[2]}-" if short else file.name.removesuffix(".ipynb")
         is_here = file.is_file() or file.parent in (Path(), Path(FOLDER.name))
         fits = [path for path in there if is_here and wanted and path.stem.startswith(wanted)]
+        if not fits and name and file.is_dir():
+            elsewhere += _find_copies(file)
+            continue
         if not fits and file.suffix == ".ipynb":
             raise WorkshopError(
                 f"There is no file {name}.", "A path begins at the folder of the terminal.", "Check the path."
@@ -82,6 +87,18 @@ def find(names: Iterable[str] = (), folder: Path = FOLDER) -> list[Path]:
         chosen.add(fits[0])
     everything = not chosen and not elsewhere
     return [path for path in there if everything or path in chosen] + elsewhere
+
+
+def _find_copies(folder: Path) -> list[Path]:
+    """Return the notebooks in `folder` and in the folders below it, such as one for each learner."""
+    copies = find_visible(folder.resolve(), "*.ipynb")
+    if not copies:
+        raise WorkshopError(
+            f"The folder {folder} contains no notebook.",
+            "A learner's copy of a lesson is a file whose name ends in .ipynb.",
+            "Check the path.",
+        )
+    return copies
 
 
 def read(path: Path) -> NotebookNode:
@@ -97,10 +114,11 @@ def read(path: Path) -> NotebookNode:
             return nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
     except (OSError, ValueError, KeyError, AttributeError, nbformat.ValidationError) as error:
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        again = f"Copy {path.name} from a fresh copy of the workshop (with git: git checkout -- notebooks/{path.name})."
         raise WorkshopError(
             f"The lesson {path.name} cannot be read.",
             reason.replace(str(path), path.name),
-            f"Copy {path.name} from a fresh copy of the workshop (with git: git checkout -- notebooks/{path.name}).",
+            again if path.resolve().parent == FOLDER else "If a learner sent it, ask for the file again.",
         ) from error
 
 

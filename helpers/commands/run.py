@@ -20,7 +20,7 @@ from helpers.commands.files import printable, short, write
 from helpers.devices.host import cpu_name
 from helpers.errors import WorkshopError
 from helpers.measure import records, workload
-from helpers.variables import GRADE, RECORD
+from helpers.variables import GRADE, PROFILE, RECORD
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -30,10 +30,11 @@ BUILD = ROOT / "build"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to `parser`."""
-    which = "a number such as 01, a name, or a notebook file; all by default"
+    which = "a number such as 01, a name, a notebook file, or a folder of them; all by default"
     parser.add_argument("lessons", nargs="*", metavar="LESSON", help=which)
     parser.add_argument("--grade", action="store_true", help="fail a lesson if an exercise is wrong or untouched")
-    parser.add_argument("--profile", metavar="PROFILE", help=f"how much work: {', '.join(workload.WORKLOADS)}")
+    amounts = f"how much work: {', '.join(workload.WORKLOADS)}; by default lab, with --grade preview"
+    parser.add_argument("--profile", metavar="PROFILE", help=amounts)
     kept = "keep the measured numbers in data/results/NAME.json"
     parser.add_argument("--record", metavar="NAME", type=records.validate_name, help=kept)
     parser.add_argument("--cell-seconds", type=int, metavar="N", help="the time limit for one cell, in seconds")
@@ -48,13 +49,18 @@ def run(args: argparse.Namespace) -> int:
     if args.grade and not args.lessons:
         raise WorkshopError(
             "There is nothing to grade.",
-            "--grade judges the answers in a learner's copy of a lesson.",
-            "Name it: python3 workshop.py run --grade path/to/copy.ipynb",
+            "--grade judges the answers in learners' copies of a lesson.",
+            "Name a copy, or their folder: python3 workshop.py run --grade path/to/folder",
         )
-    profile = workload.validate(args.profile) if args.profile else workload.current()
     grade = args.grade or os.environ.get(GRADE) == "1"
+    profile = workload.validate(args.profile) if args.profile else _default_profile(grade)
     record = records.FOLDER / f"{args.record}.json" if args.record else None
     return run_lessons(lesson_files.find(args.lessons), profile, BUILD, args.cell_seconds, grade, record)
+
+
+def _default_profile(grade: bool) -> str:
+    """Return how much work is done if no `--profile` says so: the least for grades, since no answer depends on it."""
+    return "preview" if grade and not os.environ.get(PROFILE) else workload.current()
 
 
 def run_lessons(
@@ -110,8 +116,12 @@ def run_lessons(
 
 
 def _name_in_report(path: Path) -> str:
-    """Return the lesson's name; before a copy's its folder's, which in nbgrader's folders is the student's."""
-    copied = path.parent != lesson_files.FOLDER and (lesson_files.FOLDER / path.name).exists()
+    """Return the lesson's name; before a copy's its folder's, which in nbgrader's folders is the student's.
+
+    A browser may have added to a copy's name, as in "01-add-vectors-with-opencl (1)".
+    """
+    is_lessons_name = any(path.stem.startswith(lesson.stem) for lesson in lesson_files.every())
+    copied = path.parent != lesson_files.FOLDER and is_lessons_name
     folder = path.parent.parent if path.parent.name == path.stem else path.parent
     return f"{folder.name}-{path.stem}" if copied else path.stem
 
@@ -188,7 +198,10 @@ def _write_report(rows: list[dict[str, Any]], build: Path) -> None:
     write(build / "report.json", json.dumps(report, indent=1, ensure_ascii=False) + "\n")
     headers = {"where": "cell", "peak_mib": "peak MiB"}
     keys = ("lesson", "verdict", "where", "message", "seconds", "peak_mib", "device", "dataset", "profile")
-    table = [[html.escape(str(row[key])).replace("|", "\\|").replace("\n", "<br>") for key in keys] for row in rows]
+    table = [
+        [html.escape(str(row[key]), quote=False).replace("|", "\\|").replace("\n", "<br>") for key in keys]
+        for row in rows
+    ]
     lines = [
         f"Machine: {', '.join(machine.values())}. Finished: {finished}.",
         f"Peak memory is that of the kernel and its children, sampled every {execute.SAMPLE_SECONDS} s: a shorter "
