@@ -352,6 +352,12 @@ def test_a_gpu_is_offered_and_never_installed_unasked(tmp_path, monkeypatch):
     assert workshop.desired_state(asked, "lab") == State("cpu")
 
 
+@pytest.mark.parametrize(("system", "size"), [("Windows", "0.8 GB"), ("Linux", "0.9 GB")])  # docs/platforms.md
+def test_the_download_includes_intels_opencl_for_this_system(system, size, monkeypatch):
+    monkeypatch.setattr(families.platform, "system", lambda: system)
+    assert families.describe_download("cpu", [families.INTEL_OPENCL]) == size
+
+
 @pytest.mark.parametrize(
     ("system", "machine", "folder", "extras"),
     [
