@@ -39,9 +39,11 @@ html_theme_options = {
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
 html_sidebars = {"**": ["pages.html"]}
+html_favicon = "favicon.svg"  # without one, each first visit logs an error
 html_static_path = ["book.css"]
 html_css_files = ["book.css"]
 html_copy_source = False
+html_search_scorer = str(Path(__file__).parent / "scorer.js")
 html_use_index = False
 
 

@@ -230,3 +230,12 @@ def test_the_address_of_one_script_prints_that_script_alone(opened, site):
 def test_the_head_of_a_lesson_fits_a_phone(opened):
     head = opened.locator("article table").first
     assert head.evaluate("table => table.scrollWidth <= table.parentElement.clientWidth")
+
+
+@needs_sphinx
+@pytest.mark.parametrize("opened", [("front", "light", "desktop")], indirect=True)
+def test_a_searched_message_leads_to_the_known_failures_before_lessons_with_the_same_words(opened, site):
+    opened.goto((site / "search.html").as_uri() + "?q=No+devices+were+found")
+    first = opened.locator("#search-results li a").first
+    first.wait_for()
+    assert first.get_attribute("href") == "docs/failures.html"

@@ -462,6 +462,14 @@ def test_a_backend_with_which_no_lesson_can_train_limits(variable, configured, e
     assert ("    py workshop.py lab --with torch" in lines(findings[0])) == (variable == "torch")
 
 
+def test_a_backend_that_is_not_installed_is_never_advised(monkeypatch):
+    monkeypatch.setattr(settings, "has_module", lambda name: False)
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    (finding,), _ = look(settings.check_backend, host.Host("Linux", "x86_64", (3, 12), "own", False))
+    assert "    python -m pip install jax" in lines(finding)
+    assert not any("KERAS_BACKEND=" in line for line in lines(finding))
+
+
 @pytest.mark.parametrize(
     ("settings_of_keras", "expected"),
     [

@@ -26,7 +26,10 @@ def test_each_exercise_has_three_known_mistakes(lesson):
     prepared = mistakes.read(lesson.stem)
     assert sorted(prepared) == numbers
     counts = {number: len(prepared[number].mistakes) for number in numbers}
-    assert {number: count for number, count in counts.items() if count < 3} == {}
+    few = {number: count for number, count in counts.items() if count < 3}
+    assert few == {}, (
+        f"known mistakes by exercise: {few}; add some to lesson_{lesson.stem[:2]}.toml, at least three each"
+    )
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.stem)
@@ -49,6 +52,19 @@ def test_a_file_of_answers_holds_both_sessions(tmp_path):
     assert mistakes.prepare(first[1].right, "") == [mistakes.Answer("a", "x = 1")]
     assert mistakes.prepare(second[2].mistakes, "x = 1") == [mistakes.Answer("b", "x = 2", True)]
     assert first[1].mistakes == second[2].right == {}
+
+
+@pytest.mark.parametrize("table", ["04.2.rihgt", "4.2.right", "05.2.right", "04.x.right"])
+def test_a_table_that_nothing_would_read_is_named(table, tmp_path):
+    (tmp_path / "lesson_04.toml").write_text(f"[{table}]\n'a' = 'x = 1'\n")
+    with pytest.raises(WorkshopError, match=rf"lesson_04.toml: \[{table}\]"):
+        mistakes.read("04", tmp_path)
+
+
+def test_an_error_of_toml_names_its_file_and_line(tmp_path):
+    (tmp_path / "lesson_04.toml").write_text("[04.2.right]\n'a' = ['x'\n'b' = 'y'\n")
+    with pytest.raises(WorkshopError, match=r"lesson_04.toml: .*line 3"):
+        mistakes.read("04", tmp_path)
 
 
 def test_a_lesson_without_a_file_has_no_prepared_answers(tmp_path):

@@ -13,6 +13,7 @@ from nbformat import v4
 from sample_lesson import WORDS
 
 from helpers.commands import lesson_files, lesson_rules, lint, next_lessons
+from helpers.judge import mistakes
 
 PNG = base64.b64encode(b"\x89PNG" + bytes(1000)).decode()
 
@@ -88,6 +89,10 @@ def test_the_good_lesson_has_no_problem(tmp_path):
         (stdout("x.py:3: DeprecationWarning: old"), "a log line"),
         (shown("text/plain", "<Device at 0x7f0012345678>"), "an address in memory"),
         (stdout("1\r2"), "a carriage return"),
+        (lambda n: n.cells[4].update(cell_type="raw"), "cell 5 (The line rises."),
+        (lambda n: n.cells[4].update(cell_type="raw"), "press M for text"),
+        (cell(4, ""), "an empty cell"),
+        (lambda n: n.cells.append(v4.new_code_cell()), "an empty cell"),
         (lambda n: n.cells[EXERCISE].metadata.update(tags=[]), "Exercise 1 is not complete"),
         (lambda n: n.cells[EXERCISE].update(cell_type="markdown"), "change the kind"),
         (cell(EXERCISE + 1, "Think."), "no hint"),
@@ -102,6 +107,12 @@ def test_each_fault_is_found(tmp_path, change, fact):
     problems = found(tmp_path, lesson_rules.normalise(changed(change)))
     assert any(fact in problem for problem in problems), problems
     assert all(problem.startswith("20-add-numbers.ipynb: ") for problem in problems)
+
+
+def test_a_misspelled_table_of_answers_is_a_problem_of_its_lesson(tmp_path, monkeypatch):
+    (tmp_path / "lesson_20.toml").write_text("[20.1.rihgt]\n'a' = 'x = 1'\n")
+    monkeypatch.setattr(mistakes.read, "__defaults__", (tmp_path,))
+    assert ["lesson_20.toml: [20.1.rihgt]" in problem for problem in found(tmp_path, GOOD)] == [True]
 
 
 @pytest.mark.parametrize("text", ["placed on /job:localhost/replica:0/task:0/device:CPU:0", "/GPU:0", "a:b\\n"])

@@ -124,7 +124,7 @@ HOST_WORDS = """
 JUDGE_WORDS = """
     installed detected loaded spare none path registered enabled gpu AMD NVIDIA side processor opencl backend overridden
     space joined fitting variables rocm user blocked noexec old-system lost fabric compat unknown-error chosen cached
-    sparing no-packages no-driver
+    sparing no-packages no-driver no-framework
     no-target branch-470 branch-580 branch-unknown build-cu126 build-cu128 build-installed files pythonpath torch
 """
 

@@ -10,6 +10,7 @@ from helpers import ROOT
 from helpers.commands import lesson_files
 
 EXAM = ROOT / "docs" / "teaching" / "exam.md"
+SCRIPTS = re.split(r"^## ", (EXAM.parent / "lessons.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
@@ -30,6 +31,27 @@ def test_the_code_below_an_answer_prints_it(code, answer, capsys):
     printed = capsys.readouterr().out.split()
     assert printed
     assert [part for part in printed if not re.search(rf"(?<![\w.,]){re.escape(part)}(?!\w)", answer)] == []
+
+
+def headings(lesson):
+    """Return the headings of a lesson, without their signs."""
+    cells = lesson_files.read(lesson).cells
+    texts = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    return re.findall(r"^#+ (.*)", texts, re.MULTILINE)
+
+
+@pytest.mark.parametrize("lesson", lesson_files.every(), ids=lambda lesson: lesson.stem)
+def test_the_script_of_a_lesson_has_its_exercises_and_headings(lesson):
+    (script,) = [script for script in SCRIPTS if f"/{lesson.name})" in script]
+    minutes = re.search(r"Exercises: ([^.;]*)", script.partition(f"/{lesson.name})")[2])[1]
+    exercises = [heading for heading in headings(lesson) if heading.startswith("Exercise ")]
+    required = [heading for heading in exercises if "optional" not in heading]
+    assert len(re.findall(r"\d+", minutes)) == len(required), f"minutes in docs/teaching/lessons.md: {minutes}"
+    both = [each for each in lesson_files.every() if f"/{each.name})" in script]  # first and second session
+    known = [heading for each in both for heading in headings(each)]
+    quoted = re.findall(r"(?<!\*)\*([A-Z][^*\n]*)\*(?!\*)", script)
+    gone = [words for words in quoted if not any(f"{heading}:".startswith(f"{words}:") for heading in known)]
+    assert gone == [], "docs/teaching/lessons.md quotes headings that the lesson doesn't have"
 
 
 def test_no_page_names_a_path_of_one_machine():

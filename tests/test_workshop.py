@@ -352,6 +352,12 @@ def test_a_gpu_is_offered_and_never_installed_unasked(tmp_path, monkeypatch):
     assert workshop.desired_state(asked, "lab") == State("cpu")
 
 
+@pytest.mark.parametrize(("system", "size"), [("Windows", "0.8 GB"), ("Linux", "0.9 GB")])  # docs/platforms.md
+def test_the_download_includes_intels_opencl_for_this_system(system, size, monkeypatch):
+    monkeypatch.setattr(families.platform, "system", lambda: system)
+    assert families.describe_download("cpu", [families.INTEL_OPENCL]) == size
+
+
 @pytest.mark.parametrize(
     ("system", "machine", "folder", "extras"),
     [
@@ -482,6 +488,29 @@ def test_a_stamp_that_says_nothing_is_none(stamp, place):
     place(environment.VENV)
     (environment.VENV / environment.STAMP).write_text(stamp)
     assert environment.read() is None
+
+
+@pytest.mark.parametrize(
+    ("family", "version", "kept"),
+    [
+        ("cpu", "2.11.0+cu128", True),
+        ("cpu", "2.14.0+rocm10.1.0", True),
+        ("cpu", "2.13.0+xpu", True),
+        ("cpu", "2.13.0+cpu", False),
+        ("cpu", "2.13.0", False),
+        ("cuda", "2.13.0+cu126", False),  # the setup's own
+    ],
+)
+def test_a_pytorch_for_a_gpu_stays_when_the_setup_adds_pytorch(family, version, kept, place, monkeypatch, capsys):
+    packages = place(environment.VENV)
+    (packages / f"torch-{version}.dist-info").mkdir()
+    environment.write_stamp(State(family), environment.VENV)
+    monkeypatch.setattr(environment, "version_of", lambda request: "3.12")
+    ran = []
+    monkeypatch.setattr(tools, "run", lambda title, command: ran.append(title))
+    environment.build(State(family, ("torch",)))
+    assert ("Installing PyTorch" in ran) != kept and (version in capsys.readouterr().out) == kept
+    assert environment.read() == State(family, ("torch",))
 
 
 def test_a_folder_that_is_no_environment_is_not_deleted(place, monkeypatch):

@@ -18,7 +18,7 @@ from helpers import ROOT
 from helpers.commands import lesson_files, next_lessons, taster, uv
 from helpers.commands.files import short, write
 from helpers.commands.run import BUILD
-from helpers.devices.host import binder_link
+from helpers.devices.host import Host, binder_link, python_command
 from helpers.errors import WorkshopError
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ def run(args: argparse.Namespace) -> int:
     size = sum(file.stat().st_size for file in SITE.rglob("*") if file.is_file()) / 1e6
     print(f"{short(SITE)}: {size:.1f} MB, built in {time.monotonic() - began:.0f} s.")
     print(f"Double-click {short(SITE / 'index.html')} to open it in a browser.")
+    serve = f"{python_command(Host.here())} -m http.server --bind 127.0.0.1 --directory {short(SITE)}"
+    print(f"If search should show excerpts, serve the book instead: {serve}")
     return 0
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from helpers.commands import lesson_files
 from helpers.errors import WorkshopError
+from helpers.judge import mistakes
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -92,9 +93,11 @@ def problems(path: Path) -> list[Problem]:
         return [Problem(path.name, "", " ".join(str(error).splitlines()))]
     rules = [
         _check_file(path, raw, notebook),
+        _check_cells(notebook),
         _check_parts(path, notebook),
         _check_exercises(notebook),
         _check_outputs(notebook),
+        _check_answers(path),
     ]
     return [_make_problem(notebook, finding, path.name) for rule in rules for finding in rule]
 
@@ -124,6 +127,22 @@ def _check_file(path: Path, raw: str, notebook: NotebookNode) -> Iterator[Findin
         nbformat.validate(notebook)
     except nbformat.ValidationError as error:
         yield None, f"not a valid notebook: {str(error).splitlines()[0]}; fix that cell by hand"
+
+
+def _check_cells(notebook: NotebookNode) -> Iterator[Finding]:
+    """Find what keys such as R, A and B leave behind when someone types text outside a cell."""
+    for index, cell in enumerate(notebook.cells):
+        if cell.cell_type not in ("markdown", "code"):
+            yield index, f"a {cell.cell_type} cell; select it in JupyterLab and press M for text, or Y for code"
+        elif not cell.source.strip():
+            yield index, "an empty cell; delete it"
+
+
+def _check_answers(path: Path) -> Iterator[Finding]:
+    try:
+        mistakes.read(path.stem)
+    except WorkshopError as error:
+        yield None, " ".join(str(error).splitlines())
 
 
 def _check_parts(path: Path, notebook: NotebookNode) -> Iterator[Finding]:

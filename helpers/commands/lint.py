@@ -34,6 +34,8 @@ def run(args: argparse.Namespace) -> int:
         found += [Problem(path.name, "", f"another {what}; run {lesson_rules.FIX}") for path in outdated]
     for problem in found:
         print(problem)
+    if not found:
+        print(f"Lessons {' '.join(map(lesson_files.number, paths))}: no problem")
     return status | bool(found)
 
 

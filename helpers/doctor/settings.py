@@ -89,12 +89,13 @@ def check_backend(host: Host) -> Results:
         source = f"Keras' own settings, {file}, ask"
     elif file:
         source = "Where nothing is set, Keras asks"
+    installed = next(filter(has_module, backends.BACKENDS), "")
     why = "that package is not installed" if name in backends.BACKENDS else "it does not exist"
     yield tell(
         "keras-backend",
         host,
-        words=[name],
-        installed=next(filter(has_module, backends.BACKENDS), "tensorflow"),
+        words=[name] if installed else ["no-framework"],
+        installed=installed,
         source=source,
         name=name,
         why=backends.OTHERS.get(name, why),

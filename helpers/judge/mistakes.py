@@ -52,18 +52,39 @@ def read(notebook: str, folder: Path = FOLDER) -> dict[int, Prepared]:
     Args:
         notebook: its name, or the number that its name begins with, such as "01" or "01b".
         folder: holds a file for each lesson.
+
+    Raises:
+        WorkshopError: the file is not TOML, or has a table that nothing would read.
     """
     number = re.match(r"\d\d[a-z]?", notebook)
     file = folder / f"lesson_{notebook[:2]}.toml"
     if number is None or not file.exists():
         return {}
-    exercises = tomllib.loads(file.read_text(encoding="utf-8")).get(number.group(), {})
+    try:
+        tables = tomllib.loads(file.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise WorkshopError(f"{file.name}: {error}") from None
+    _check_tables(tables, file)
     return {
         int(exercise): Prepared(
             entries.get("mistakes", {}), entries.get("right", {}), f"{file.name}, {number.group()}.{exercise}"
         )
-        for exercise, entries in exercises.items()
+        for exercise, entries in tables.get(number.group(), {}).items()
     }
+
+
+def _check_tables(tables: Mapping[str, Any], file: Path) -> None:
+    """Refuse a misspelled table, whose answers would never be tried."""
+    first = file.stem.removeprefix("lesson_")
+    names = [
+        f"{notebook}.{exercise}.{kind}"
+        for notebook, exercises in tables.items()
+        for exercise, entries in exercises.items()
+        for kind in entries
+    ]
+    for name in names:
+        if not re.fullmatch(rf"{first}b?\.\d+\.(mistakes|right)", name):
+            raise WorkshopError(f"{file.name}: [{name}] is neither [{first}.1.mistakes] nor [{first}.1.right].")
 
 
 def prepare(entries: Entries, solution: str, place: str = "") -> list[Answer]:

@@ -66,7 +66,7 @@ def installs(wanted: State, venv: Path) -> list[tuple[str, list[str | Path]]]:
             install += ["--group" if name in GROUPS else "--extra", name]
     lock = ["--constraints", f"requirements/{families.FAMILIES[wanted.family].lock}"]
     calls = [(f"Installing the packages ({wanted.family})", [*install, *lock, "--require-hashes"])]
-    if "torch" in wanted.extras:
+    if "torch" in wanted.extras and not find_gpu_torch(wanted.family, venv):
         # PyTorch's builds for CPU and CUDA share a version, so no lock names it. The build for CUDA asks for its own
         # CUDA libraries, of the same generation as the lock's.
         build = families.torch_build(wanted.family)
@@ -75,6 +75,18 @@ def installs(wanted: State, venv: Path) -> list[tuple[str, list[str | Path]]]:
         torch += ["--torch-backend", build] if build else []
         calls.append(("Installing PyTorch", torch))
     return calls
+
+
+def find_gpu_torch(family: str, venv: Path) -> str:
+    """Return the version, such as 2.11.0+cu128, of a PyTorch for a GPU beside the CPU's packages; empty if none.
+
+    The pages for NVIDIA on Windows, for AMD on Windows, and for Intel let learners install one by hand. The setup's own
+    would replace it, and compute on the CPU.
+    """
+    if family != "cpu":
+        return ""
+    versions = [record.stem.partition("-")[2] for record in packages_in(venv).glob("torch-*+*.dist-info")]
+    return next((version for version in versions if not version.endswith("+cpu")), "")
 
 
 def build(wanted: State) -> None:
@@ -89,6 +101,9 @@ def build(wanted: State) -> None:
         )
     stood = read()
     if stood and stood.family == wanted.family and version_of(python_in(VENV)):
+        gpu_torch = find_gpu_torch(wanted.family, VENV)
+        if gpu_torch and "torch" in wanted.extras:
+            print(f"  Keeping PyTorch {gpu_torch}. To replace it with the CPU's, delete .venv first.", flush=True)
         (VENV / UNFINISHED).touch()
         for title, command in installs(wanted, VENV):
             tools.run(title, command)

@@ -29,7 +29,7 @@ FAMILIES = {
     "metal": Family(0.6, lock="lock-metal.txt"),
 }
 INTEL_OPENCL = "intel-opencl"  # the extra with Intel's OpenCL driver for CPUs, and its dependencies
-INTEL_OPENCL_DOWNLOAD = 0.3  # GB, on Linux; half of it on Windows
+INTEL_OPENCL_DOWNLOAD = {"Linux": 0.3, "Windows": 0.15}  # GB
 INTEL_LICENSE = "https://www.intel.com/content/www/us/en/developer/articles/license/end-user-license-agreement.html"
 
 
@@ -98,7 +98,7 @@ def describe_download(family: str, extras: Iterable[str] = ()) -> str:
     """Return about how much the packages of a family and of these extras are to download, such as "0.6 GB"."""
     size = FAMILIES[family].download
     if INTEL_OPENCL in extras:
-        size += INTEL_OPENCL_DOWNLOAD
+        size += INTEL_OPENCL_DOWNLOAD.get(platform.system(), 0)
     return f"{size:.1f} GB"
 
 

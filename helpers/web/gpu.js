@@ -17,7 +17,7 @@ const BROWSERS = { // what has WebGPU, by system
   ChromeOS: ["WebGPU is in the Chromebook's own Chrome: update ChromeOS."],
   Linux: ["Current Chrome switches WebGPU on only for newer Intel and NVIDIA GPUs.",
     ["For other GPUs close Chrome, and start it with (one line; for Chromium, replace google-chrome):", FLAGS],
-    "It is in Firefox's Nightly, too."],
+    "Firefox Nightly has WebGPU, too."],
 };
 const SETTINGS = "Switch “hardware acceleration” on in the browser's settings, and update the GPU's driver.";
 
