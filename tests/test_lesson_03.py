@@ -1,11 +1,12 @@
 """helpers.lessons.lesson_03: what its checks count and say, and what it prints."""
 
+import sys
+
 import numpy as np
 import pytest
 
 from helpers import tile
 from helpers.devices.kernel_text import KernelError
-from helpers.judge import checks
 from helpers.lessons import lesson_03
 from helpers.measure.timing import Measurement
 from helpers.tile import function
@@ -32,9 +33,14 @@ def test_every_turn_of_every_loop_is_a_point(source, shape, asked):
         (
             lesson_03.check_gram,
             "function (A[M, N]) -> (G) { G[i, j: N, N] = +(A[k, i] * A[k, j]), k < 128; }",
-            "yours(",
+            "gram(",
         ),
-        (lesson_03.check_sums, BY_ROWS.replace("b - c - 1 < B", "b - c - 1 < 128"), "yours("),
+        (lesson_03.check_sums, BY_ROWS.replace("b - c - 1 < B", "b - c - 1 < 128"), "sums("),
+        (
+            lesson_03.check_sums,
+            BY_ROWS.replace("F[b, z: B, 1]", "F[b: B]"),
+            "with an array of shape (2, 3), Line 5, column 13: F of shape (2,)",
+        ),
         (lesson_03.check_gram, "function (A[M, N]) -> (G) { G[i: N] = +(A[k, i]); }", "shape (2, 2), came 2 values"),
         (
             lesson_03.check_gram,
@@ -126,12 +132,16 @@ def test_a_fused_function_has_one_statement_for_each_output_and_computes_the_sam
     assert np.allclose(tile.Function(one)(*arrays), tile.Function(source)(*arrays))
 
 
-def test_right_statements_are_used_further_on(monkeypatch):
-    monkeypatch.setattr(checks, "_right", {})
-    lesson_03.check_sums(BY_ROWS.replace("b - c - 1 < B", "b - c < B"))
-    assert checks.find_right("sums", lesson_03.SUMS) == lesson_03.SUMS
-    lesson_03.check_sums(BY_ROWS)
-    assert checks.find_right("sums", lesson_03.SUMS) == BY_ROWS
+def never_ends(tree, name, value):
+    while True:
+        pass
+
+
+def test_a_rule_that_never_ends_is_stopped_by_its_work_and_what_traced_before_goes_on(capsys):
+    before = sys.gettrace()
+    lesson_03.check_substitute(never_ends)
+    assert capsys.readouterr().out.startswith("not yet: never_ends had not ended after 300,000 steps")
+    assert sys.gettrace() is before
 
 
 def test_the_table_of_sums_has_every_length_of_a_row():

@@ -166,9 +166,24 @@ def test_each_task_is_compared_with_the_reference_machine_by_its_fastest_framewo
     assert bench.best(own)["copy"].speed == pytest.approx(2 * 46.79)  # the median: the late run does not count
     assert bench.ratios(own) == pytest.approx({"copy": 2, "product": 4})
     shown = bench.table(own)
-    assert [(row[0], row[4]) for row in shown.rows] == [("copy", "2.00"), ("product", "4.00"), (bench.MEAN, "2.83")]
+    assert [(row[0], row[3]) for row in shown.rows] == [("copy", "2.00"), ("product", "4.00"), (bench.MEAN, "2.83")]
     assert "chip (torch)" in str(shown) and "Only 2 of 4 tasks" in str(shown)
     assert list(bench.REFERENCE) == list(bench.TASKS)
+
+
+@pytest.mark.parametrize(
+    ("factor", "others", "said"),
+    [
+        (0.5, 0.0, "Yours has place 3 of 3: NVIDIA H200 16.1, the reference 1, yours 0.5."),
+        (2, 0.0, "Yours has place 2 of 3: NVIDIA H200 16.1, yours 2, the reference 1."),
+        (0.5, 0.9, "Yours has place 3 of 3 or better:"),
+    ],
+)
+def test_a_machine_is_ranked_beside_the_recorded_ones(factor, others, said):
+    own = suite({(task, "jax"): factor * speed for task, speed in bench.REFERENCE.items()}, others)
+    shown = bench.table(own)
+    assert said in str(shown) and "recorded: NVIDIA H200" in str(shown)
+    assert [row[-1].partition(" ")[0] for row in shown.rows] == ["1,220", "7,950", "42,600", "115,000", "16.1"]
 
 
 # -------------------------------------------------------------------------------------------- figure and exercises

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +24,8 @@ from helpers.measure.timing import Measurement, compare, duration
 from helpers.tile.syntax import FUNCTIONS, Node
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from matplotlib.figure import Figure
 
 # An expression as exercise 2 has it: a name, a number, or a sign or a function with the parts that it works on.
@@ -39,6 +43,7 @@ function (I[B, R]) -> (O) {
     O[b, r: B, R] = +(P[b, r] + F[b]);
 }
 """
+STEPS = 300_000  # of Python, its bytecodes, that a rule may execute for one tree
 ROWS = 128  # of exercise 3, and their length
 FEWER = 10  # at most one such part of the given line's points
 
@@ -59,10 +64,11 @@ def check_gram(source: str) -> Iterator[str]:
         "each row meets each row": lambda a: a @ a.T,
         "each column meets only itself": lambda a: np.repeat((a * a).sum(0)[:, None], a.shape[1], 1),
     }
-    yield judge_tile(source, lambda a: a.T @ a, cases, ideas)
+    yield judge_tile("gram", source, lambda a: a.T @ a, cases, ideas)
 
 
 def judge_tile(
+    name: str,
     source: str,
     reference: Callable[..., np.ndarray],
     cases: Callable[[np.random.Generator], Iterable[tuple]],
@@ -71,6 +77,7 @@ def judge_tile(
     """Judge a function in the Tile language against NumPy on cases that change with each call.
 
     Args:
+        name: of the learner's text, for messages.
         source: the Tile function, with one output.
         reference: returns the right output for the same arrays.
         cases: given a random generator, returns tuples of float32 arrays of whole numbers, small ones first.
@@ -88,21 +95,24 @@ def judge_tile(
     except tile.TileError as error:
         raise checks.NotYet(str(error)) from None
 
-    def yours(*arrays: np.ndarray) -> object:
+    def run(*arrays: np.ndarray) -> object:
         try:
             return learner(*arrays)
         except tile.TileError as error:
-            raise checks.NotYet(str(error)) from None
+            raise checks.NotYet(f"with an array of shape {arrays[0].shape}, {error}") from None
         except KernelError as error:  # what the compiler of this workshop wrote is no fault of the learner's
             raise checks.CannotTell(str(error)) from None
 
+    run.__name__ = name  # messages say gram([[1, 2], [3, 4]])
     try:
-        return checks.judge_function(yours, reference, cases)
+        return checks.judge_function(run, reference, cases)
     except checks.NotYet as problem:
         arrays = [*cases(np.random.default_rng(0))][-1]
-        found = [
-            idea for idea, compute in ideas.items() if np.array_equal(np.asarray(yours(*arrays)), compute(*arrays))
-        ]
+        try:
+            actual = np.asarray(learner(*arrays))
+        except (tile.TileError, KernelError):  # it also stops here; the first message says where it stopped first
+            raise problem from None
+        found = [idea for idea, compute in ideas.items() if np.array_equal(actual, compute(*arrays))]
         raise checks.NotYet(f"{problem} That is the result if {found[0]}." if found else str(problem)) from None
 
 
@@ -129,8 +139,9 @@ def check_substitute(rule: Callable[[Tree, str, Tree], Tree]) -> Iterator[str]:
     """Judge exercise 2 of lesson 03: the step of a compiler that puts one statement into another."""
 
     @functools.wraps(rule)
-    def yours(tree: Tree, name: str, value: Tree) -> Tree:
-        return _freeze(rule(tree, name, value))
+    def limited(tree: Tree, name: str, value: Tree) -> Tree:
+        with _limit_steps(STEPS, getattr(rule, "__name__", "the rule")):
+            return _freeze(rule(tree, name, value))
 
     def cases(rng: np.random.Generator) -> list[tuple]:
         product = ("*", "A", "B")
@@ -147,11 +158,40 @@ def check_substitute(rule: Callable[[Tree, str, Tree], Tree]) -> Iterator[str]:
             *((_grow_tree(rng, 5), name, _grow_tree(rng, 2)) for name in ("P", "P1", "A", "B", "C")),
         ]
 
-    tried = checks.judge_function(yours, substitute, cases)
-    fused = fuse(THREE, rule)
+    tried = checks.judge_function(limited, substitute, cases)
+    fused = fuse(THREE, limited)
     kernels = [len(tile.Function(source).stages((8,), (8,), (8,)).code.kernels) for source in (THREE, fused)]
     yield checks.keep_right("fused", fused, tried)  # the text: the name of a rule that calls itself may change
     yield f"{kernels[0]} kernels become {kernels[1]}: {fused.partition('{ ')[2].rstrip('} ')}"
+
+
+@contextlib.contextmanager
+def _limit_steps(most: int, name: str) -> Generator[None]:
+    """Stop Python code that never ends by its work, not by its time.
+
+    Args:
+        most: bytecodes that the code may execute.
+        name: of the learner's function.
+
+    Raises:
+        NotYet: it has executed more.
+    """
+    left = most
+
+    def count(frame: FrameType, event: str, argument: object) -> Callable:
+        nonlocal left
+        frame.f_trace_opcodes = True  # `while True: pass` has no further lines
+        left -= event == "opcode"
+        if left < 0:
+            raise checks.NotYet(f"{name} had not ended after {most:,} steps of Python for one tree.")
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
 
 
 def _freeze(tree: Tree) -> Tree:
@@ -214,14 +254,14 @@ def check_sums(source: str) -> Iterator[str]:
         "row b counts among the rows before it": lambda values: right(values) + values.sum(1, keepdims=True),
         "the rows before are left out": lambda values: np.cumsum(values, axis=1),
     }
-    tried = judge_tile(source, right, cases, ideas)
+    tried = judge_tile("sums", source, right, cases, ideas)
     asked, given = count_points(source, (ROWS, ROWS)), count_points(CUMULATIVE, (ROWS * ROWS,))
     if FEWER * asked > given:
         raise checks.NotYet(
             f"the results are right, but for {ROWS} rows of {ROWS} your kernels visit {asked:,} points. The one "
             f"line above visits {given:,}: visit at most 1/{FEWER} of them."
         )
-    yield checks.keep_right("sums", source, tried)
+    yield tried
     yield f"{asked:,} points for {ROWS} rows of {ROWS}, and the one line visits {given:,}"
 
 
@@ -269,7 +309,7 @@ def draw_blocks(runs: Mapping[str, Measurement], blocks: Mapping[str, tuple[int,
     title = f"The same product in blocks, on {runs['4 x 16'].device}; NumPy on {runs['NumPy'].device}"
     is_busy = others > timing.BUSY
     if is_busy:
-        title = f"Compare only what is claimed below: others used {100 * others:.0f} % of the processor"
+        title = f"Trust the lines below, not these bars: others used {100 * others:.0f} % of the processor"
     drawn, alt = plots.draw_speeds(speeds, title, "speed of the product, GFLOP/s", colors=colors)
     if is_busy:
         _hollow_bars(drawn)

@@ -163,10 +163,12 @@ class RealDevice:
         return time.perf_counter()
 
 
+MOVED = "one late run moves it, so it is no median"  # a mean, or runs that were timed together
+EVEN = [0.005, 0.010, 0.012, 0.013, 0.020]  # seconds of runs, the first of which is left out
 # What a wrong clock says of the device in the exercise's text, and what is wrong with it.
 WRONG_TIMES = {
     1e-6: "the clock stopped before the work was done",
-    0.17337: "one late run moves it, so it is no median",
+    0.17337: MOVED,
     0.01: "expected the median of the runs after the first",
     0.02: "the first run was not waited for",
     0.25505: "the first run, which also compiles, is among the timed ones",
@@ -195,8 +197,17 @@ def check_fair_time(learner: Callable[[Device, int], object]) -> Iterator[str]:
     if isinstance(seconds, float) and math.isclose(seconds, 0.010099, rel_tol=1e-6):
         raise checks.NotYet("for the device of the text, each time lacks the start: read the clock before `start`.")
     for wrong, why in WRONG_TIMES.items():
+        if why == MOVED and device.clock_reads < 4:  # three runs have at least four readings around and between them
+            why = "time each run by itself, with the clock before and after it"
         if isinstance(seconds, float) and math.isclose(seconds, wrong, rel_tol=1e-3):
             raise checks.NotYet(f"for the device of the text expected about 0.0101 s, came {seconds:.3g} s: {why}.")
+
+    seconds = checks.answer(learner, Device(0.0, EVEN), len(EVEN) - 1, who="fair_time")
+    if isinstance(seconds, float) and any(math.isclose(seconds, middle, rel_tol=1e-3) for middle in EVEN[2:4]):
+        raise checks.NotYet(
+            f"for runs of 10, 12, 13, and 20 ms expected about 0.0125 s, came {seconds:.3g} s: "
+            "the median of an even number is the mean of the middle two."
+        )
 
     @functools.wraps(learner)
     def rounded(device: Device, repeats: int) -> object:

@@ -325,20 +325,38 @@ def ratios(suite: pyperf.BenchmarkSuite) -> dict[str, float]:
 
 
 def table(suite: pyperf.BenchmarkSuite) -> Table:
-    """Return each task's fastest way beside the reference machine's speed; note the speeds."""
-    times, about = ratios(suite), suite.get_metadata()
+    """Return each task's fastest way beside the speeds of the reference and a recorded GPU; note the speeds."""
+    times, others = ratios(suite), suite.get_metadata()["others"]
     lines = []
     for task, row in best(suite).items():
         records.add_run(row.measured, TASKS[task][0], TASKS[task][1], label=task)
         reference = f"{_digits(REFERENCE[task])} {TASKS[task][0]}"
-        lines.append((task, row.measured.device, str(row), reference, f"{times[task]:.2f}"))
+        lines.append((task, row.measured.device, str(row), f"{times[task]:.2f}", reference))
     mean = float(np.prod(list(times.values())) ** (1 / len(times)))
+    lines.append((MEAN, "", "", f"{mean:.2f}", "1"))
+    quiet = others <= QUIET
+    verdict = "" if quiet else ": the machine was not quiet, so claim no speed. Without the others, it may be faster"
+    below = [f"Others used {others:.1%} of the cores{verdict}."]
     if len(times) == len(TASKS):
         records.add_note(records.Note(MEAN, mean, "times"))
-    lines.append((MEAN, "", "", "", f"{mean:.2f}"))
-    quiet = about["others"] <= QUIET
-    verdict = "" if quiet else ": the machine was not quiet, so these speeds claim nothing"
-    below = [f"Others used {about['others']:.1%} of the cores{verdict}."]
-    if len(times) < len(TASKS):
+        below.append(rank(mean, quiet))
+    else:
         below.append(f"Only {len(times)} of {len(TASKS)} tasks: compare this mean with none over all of them.")
-    return Table(lines, ("task", "fastest on", "median speed", "reference, recorded", "times the reference"), below)
+    headers = ("task", "fastest on", "median speed", "times the reference", "reference")
+    return records.add_column(Table(lines, headers, below), "11")
+
+
+def rank(mean: float, quiet: bool) -> str:
+    """Return the place of a machine among the reference and the recorded GPUs, as a sentence.
+
+    Args:
+        mean: its geometric mean over all tasks.
+        quiet: whether it was; otherwise its place may be better.
+    """
+    means = {"the reference": 1.0, "yours": mean}
+    for record in records.read_all():
+        if note := record.notes.get(("11", MEAN)):
+            means[record.machine.device.partition(" (")[0]] = note.value
+    order = sorted(means, key=means.__getitem__, reverse=True)
+    place = f"place {order.index('yours') + 1} of {len(order)}{'' if quiet else ' or better'}"
+    return f"Yours has {place}: {', '.join(f'{name} {means[name]:.3g}' for name in order)}."
