@@ -92,10 +92,37 @@ def test_parts_of_a_step_are_read_from_the_clocks_and_add_up():
         for process, computes in enumerate((1.0, 2.0)):
             notes[process].append((now, now + computes, now + 2.5 + delay))
         now += 3 + delay
-    parts = lesson.measure_step_parts(notes)
+    parts = lesson_09_steps.measure_step_parts([notes])
     assert parts["step"] == pytest.approx(parts["compute"] + parts["wait"] + parts["exchange"])
     assert parts["step"] < 5
     assert (parts["compute"], parts["wait"]) == pytest.approx((1.5, 0.5))
+
+
+def time_steps(one, two, others):
+    """Return series whose steps take `one` or `two` seconds, with a spread of a tenth."""
+    series = {}
+    for size, seconds in {1: one, 2: two}.items():
+        begins = np.cumsum([seconds * (1 + 0.1 * (step % 2)) for step in range(24)])
+        notes = [(begin, begin + seconds / 2, begin + seconds) for begin in begins]
+        series[size] = 3 * [size * [notes]]
+    return lesson.Timed(256, series, others)
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "others", "gain"),
+    [
+        (1.0, 0.5, 0.0, "2 times as fast"),
+        (0.5, 1.0, 0.1, "2 times as long"),
+        (1.0, 0.99, 0.0, "no claim"),
+        (1.0, 0.5, 0.85, "no claim"),
+        (1.0, 0.3, 0.5, "at least 1.67 times as fast"),
+    ],
+)
+def test_two_processes_are_faster_only_where_neither_chance_nor_other_programs_explain_it(one, two, others, gain):
+    timed = time_steps(one, two, others)
+    assert timed.gain == gain
+    assert ("no claim" in timed.describe()) == (gain == "no claim")
+    assert timed.compute == pytest.approx(two / 2)
 
 
 def test_a_time_line_shows_who_computed_when(monkeypatch):

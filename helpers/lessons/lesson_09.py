@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -33,7 +33,7 @@ from helpers.lessons.lesson_09_exercises import (  # noqa: F401 (the notebooks c
     serve,
     share,
 )
-from helpers.lessons.lesson_09_steps import draw_steps, measure_step_parts  # noqa: F401
+from helpers.lessons.lesson_09_steps import Notes, Timed, draw_steps, tabulate_steps  # noqa: F401
 from helpers.lessons.lesson_09b_exercises import (  # noqa: F401
     Disk,
     Folder,
@@ -44,6 +44,8 @@ from helpers.lessons.lesson_09b_exercises import (  # noqa: F401
     save,
     train,
 )
+from helpers.measure import timing
+from helpers.measure.tables import Table
 from helpers.variables import KEY, PATIENCE
 
 if TYPE_CHECKING:
@@ -230,6 +232,27 @@ def train_alone(images: np.ndarray, labels: np.ndarray, order: Iterable[int]) ->
         batch = step % len(images)
         weights -= RATE * compute_gradient(weights, images[batch], labels[batch])[1]
     return split_layers(weights)
+
+
+def tabulate_trainings(
+    trainings: Mapping[str, tuple[int, int, np.ndarray]],
+    notes: Mapping[str, Sequence[Notes]],
+    test: tuple[np.ndarray, np.ndarray],
+) -> Table:
+    """Return a table of trainings with a straggler: gradients of both workers, seconds, loss on test images.
+
+    Args:
+        trainings: for each training's name the gradients of worker 0 and of worker 1, and the weights at the end.
+        notes: for each training's name the notes of its workers.
+        test: images, uint8 of shape (n, 784), and labels.
+    """
+    rows = []
+    for name, (*counts, weights) in trainings.items():
+        seconds = max(noted[-1][2] for noted in notes[name]) - min(noted[0][0] for noted in notes[name])
+        loss = compute_gradient(weights, *test)[0]
+        rows.append((name, *counts, timing.duration(seconds), f"{loss:.2f}"))
+    headers = ["with a straggler", "gradients of worker 0", "of worker 1", "done after"]
+    return Table(rows, [*headers, f"loss, {len(test[1])} test images"])
 
 
 def run_worker(

@@ -238,4 +238,5 @@ def _with_workers(serve: Callable[..., Any]) -> Callable[[list, list], object]:
             raise checks.NotYet(f"expected the numbers of workers in by, came {answer[1]!r}")
         return {"weights": np.round(answer[0], 6).tolist(), "by": [*map(int, answer[1])]}
 
+    serve_workers.__name__ = "serve, with (weights, the workers in their order) = "  # for messages
     return serve_workers

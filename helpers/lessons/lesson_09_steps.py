@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from helpers.measure import plots
-from helpers.measure.timing import Span
+from helpers.devices.host import cpu_name
+from helpers.measure import plots, timing
+from helpers.measure.tables import Table
+from helpers.measure.timing import Measurement, Span, duration
 
 Notes = Sequence[tuple[float, float, float]]  # of one process: one row a step, with the columns below
 
@@ -15,11 +18,10 @@ BEGAN, COMPUTED, EXCHANGED = range(3)  # the columns of a training's notes: seco
 WARM = 3  # the first steps, which are left out
 
 
-def measure_step_parts(results: Sequence[Notes]) -> dict[str, float]:
-    """Return a synchronous step and its three parts in seconds; the parts add up to the step.
+def _cut_steps(results: Sequence[Notes]) -> dict[str, np.ndarray]:
+    """Return a series' synchronous steps and their parts in seconds, each of shape (processes, steps).
 
-    They are means over all processes and over the middle half of the steps, sorted by their time. All processes note
-    the time of the same clock, the computer's; the first that is ready waits for the last.
+    All processes note the time of the same clock, the computer's; the first that is ready waits for the last.
 
     Args:
         results: each process' notes, shape (steps, 3): when a step began, had computed, had exchanged.
@@ -28,11 +30,62 @@ def measure_step_parts(results: Sequence[Notes]) -> dict[str, float]:
     began, ended = notes[:, :-1, BEGAN], notes[:, 1:, BEGAN]  # a step ends when the next one begins
     computed = notes[:, :-1, COMPUTED]
     last = computed.max(axis=0)
-    parts = {"step": ended - began, "compute": computed - began, "wait": last - computed, "exchange": ended - last}
+    return {"step": ended - began, "compute": computed - began, "wait": last - computed, "exchange": ended - last}
+
+
+def measure_step_parts(series: Sequence[Sequence[Notes]]) -> dict[str, float]:
+    """Return a synchronous step and its three parts in seconds; the parts add up to the step.
+
+    They are means over all processes and over the middle half of the steps, sorted by their time.
+
+    Args:
+        series: of each the notes of its processes.
+    """
+    cut = [_cut_steps(results) for results in series]
+    parts = {name: np.concatenate([steps[name] for steps in cut], axis=1) for name in cut[0]}
     by_time = np.argsort(parts["step"].mean(axis=0))
     left_out = round(len(by_time) / 4)  # at each end: other programs make a few steps much longer
     middle = by_time[left_out : len(by_time) - left_out]
     return {name: float(part[:, middle].mean()) for name, part in parts.items()}
+
+
+@dataclass(frozen=True)
+class Timed:
+    """The steps of one process and of two, whose series took turns, and how busy the cores were meanwhile."""
+
+    batch: int  # images of a step
+    series: Mapping[int, Sequence[Sequence[Notes]]]  # by the number of processes: of each series their notes
+    others: float  # what share of the cores other programs used, as `timing.Load` says
+
+    @property
+    def compute(self) -> float:
+        """The seconds that each of two processes computes in a step."""
+        return measure_step_parts(self.series[2])["compute"]
+
+    @property
+    def gain(self) -> str:
+        """How many times as fast two processes are as one, or "no claim"."""
+        return timing.describe_gain(self._measure_steps(1), self._measure_steps(2), others=self.others)
+
+    def describe(self) -> str:
+        """Return a sentence on which is faster and by how much, or why nothing can be claimed."""
+        return timing.compare(self._measure_steps(1), self._measure_steps(2), others=self.others)
+
+    def _measure_steps(self, size: int) -> Measurement:
+        """Return the seconds of the steps of all series of `size` processes."""
+        seconds = np.concatenate([_cut_steps(results)["step"].mean(axis=0) for results in self.series[size]])
+        label = f"a step of two processes ({self.batch:,} images)" if size == 2 else "a step of one"
+        return Measurement(label, cpu_name(), tuple(seconds.tolist()))
+
+
+def tabulate_steps(*timed: Timed) -> Table:
+    """Return a table of a step and its parts, by batch and number of processes; below it what may be claimed."""
+    rows = []
+    for one in timed:
+        for size, series in one.series.items():
+            rows.append((f"{one.batch:,}", size, *map(duration, measure_step_parts(series).values())))
+    headers = ["batch", "processes", "a step", "compute", "wait", "exchange"]
+    return Table(rows, headers, [one.describe() for one in timed])
 
 
 def draw_steps(trainings: Mapping[str, Sequence[Notes]], title: str, pause: float) -> None:
