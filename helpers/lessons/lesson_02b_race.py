@@ -290,7 +290,7 @@ def add_recorded(table: Table, label: str, peak: float) -> Table:
         peak: of the device here, in GFLOP/s; NaN if it was refused.
     """
     shares = {"percent of cuBLAS": "cuBLAS", "percent of the measured peak": "the measured peak"}
-    names = list(dict.fromkeys([*(row[0] for row in table.rows), "CLBlast", "cuBLAS"]))
+    names = list(dict.fromkeys([*(str(row[0]) for row in table.rows), "CLBlast", "cuBLAS"]))
     column = records.find_column("02b", (*names, "peak", *shares))
     here = {row[0]: row for row in table.rows}
     rows = [here.get(name, (name, "not here", "")) for name in names]
