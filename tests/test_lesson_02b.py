@@ -105,26 +105,28 @@ def test_the_finals_name_those_that_tie_with_the_fastest(bench, monkeypatch, cap
     assert time_finals(monkeypatch, bench, a=1.0, b=0.8, c=0.9, twin=1.2) == ["b", "c", "a"]
 
 
-def test_a_recorded_kernel_has_the_speed_of_its_second_measurement(monkeypatch, tmp_path):
-    sizes, known = lesson_02b_race.LARGE, {"lesson": "02b", "date": "2026-11-28"}
-    numbers = {
-        "cuBLAS": 45_000,
-        "CLBlast": 27_000,
-        "tile 8, the luckiest": 43_000,
-        "the fastest shape beside cuBLAS": 0.9,
-    }
-    notes = [records.Note(f"{label}, {sizes}", value, "GFLOP/s", **known) for label, value in numbers.items()]
-    notes.append(records.Note("peak", 60_000, "GFLOP/s", **known))
+def test_a_race_stands_beside_the_recorded_one(monkeypatch, tmp_path):
+    numbers = {"mine": 40_500, "cuBLAS": 45_000, "CLBlast": 27_000, "peak": 60_000}
+    known = {"lesson": "02b", "date": "2026-11-28"}
+    notes = [records.Note(label, value, "GFLOP/s", **known) for label, value in numbers.items()]
+    notes.append(records.Note("percent of cuBLAS", 90.0, "%", **known))
     records.write(tmp_path / "a.json", records.Machine("A GPU", "gpu", "1", "Linux", {}), notes)
     read = records.read_all
     monkeypatch.setattr(records, "read_all", lambda folder: read(tmp_path))
-    table = Table([("mine", "1 GFLOP/s", "")], ("", "here", "middle"))
+    table = Table([("mine", "1 GFLOP/s", ""), ("NumPy", "2 GFLOP/s", "")], ("", "here", "middle"))
     shown = lesson_02b_race.add_recorded(table, "mine", 2.0)
-    assert shown.rows[0] == ("mine", "1 GFLOP/s", "", "40.5 TFLOP/s") and "90 % of cuBLAS" in shown.below[-1]
-    assert ("cuBLAS", "not here", "", "45.0 TFLOP/s") in shown.rows and "A GPU" in shown.below[0]
-    assert shown.rows[-1] == ("measured peak", "2 GFLOP/s", "", "60.0 TFLOP/s")
+    assert shown.rows == [
+        ("mine", "1 GFLOP/s", "", "40,500 GFLOP/s"),
+        ("NumPy", "2 GFLOP/s", "", "not recorded"),
+        ("CLBlast", "not here", "", "27,000 GFLOP/s"),
+        ("cuBLAS", "not here", "", "45,000 GFLOP/s"),
+        ("measured peak", "2 GFLOP/s", "", "60,000 GFLOP/s"),
+    ]
+    assert "A GPU" in shown.below[0] and shown.below[-1] == "mine, recorded: 90 % of cuBLAS."
     monkeypatch.setattr(records, "read_all", lambda folder: [])
-    assert lesson_02b_race.add_recorded(table, "mine", 2.0).rows[0][-1] == "not recorded"
+    alone = lesson_02b_race.add_recorded(table, "mine", float("nan"))
+    assert [row[-1] for row in alone.rows] == ["not recorded"] * 5 and alone.rows[-1][1] == "refused"
+    assert not alone.below
 
 
 def test_candidates_are_drawn_also_beside_those_for_a_gpu(bench, capsys):

@@ -75,7 +75,7 @@ def test_the_reads_are_what_a_time_exceeds_the_control_by(capsys):
         ("particles, no reads", 0, "1.5 s", ""),
     ]
     assert "2 times as fast" in capsys.readouterr().out
-    assert [row[5] for row in table.rows][1:] == ["no claim", ""] and "NVIDIA H100" in " ".join(table.below)
+    assert [row[5] for row in table.rows][1:] == ["no claim", ""] and "NVIDIA H200" in " ".join(table.below)
     runs.others = 0.4  # explains 1.7 times
     assert [row[3] for row in lesson_15_clock.compare_drifts(None, runs).rows] == ["2.5 s", "no claim", ""]
     assert "measured: at least 1.2 times as fast" in capsys.readouterr().out

@@ -39,7 +39,7 @@ EXPERIMENTS = "items", "each", "operations"  # in the order of the arguments of 
 BASE = "base"
 NO_CLAIM = "no claim"
 LANES, EMPTY = 16, 8  # work-items whose step takes so many times as long as that of 1 likely leave lanes empty
-DATA_SHEET = "NVIDIA H100 SXM, published", 67_000.0, 3_350.0  # GFLOP/s in float32 and GB/s of NVIDIA's data sheet
+DATA_SHEET = "NVIDIA H200 SXM, published", 67_000.0, 4_800.0  # GFLOP/s in float32 and GB/s of NVIDIA's data sheet
 ADDITIONS = """
 __kernel void add(__global const float *x, __global const float *y, __global float *z) {
     INDEX i = get_global_id(0);

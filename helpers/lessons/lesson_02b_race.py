@@ -15,7 +15,7 @@ from helpers.errors import WorkshopError, wrap
 from helpers.judge import checks
 from helpers.measure import published, records, timing
 from helpers.measure.plots import BLUE, GREY, draw_speeds, figure, show
-from helpers.measure.tables import MISSING, Table, format_number
+from helpers.measure.tables import Table, format_number
 
 if TYPE_CHECKING:
     from helpers.lessons.lesson_02 import Launch, MatmulBenchmark
@@ -281,33 +281,25 @@ def describe_race(bench: MatmulBenchmark, label: str, peak: float) -> Table:
     return table
 
 
-LARGE = "4,096 x 4,096"  # the largest matrices of the recording script
-
-
 def add_recorded(table: Table, label: str, peak: float) -> Table:
-    """Return the table of a race with a row for the peak, and beside it the GPU whose record holds both libraries.
-
-    The GPU's product is programs/02b-gpu.cl, with the speed of its second measurement, in turn with the libraries.
+    """Return the table of a race with a row for the peak, and beside it the GPU whose record holds most of a race.
 
     Args:
         table: of the race.
         label: what the product was called there.
         peak: of the device here, in GFLOP/s; NaN if it was refused.
     """
-    beside, cublas, clblast = (f"{name}, {LARGE}" for name in ("the fastest shape beside cuBLAS", "cuBLAS", "CLBlast"))
-    column = records.find_column("02b", (beside, cublas, clblast, "peak"))
-    share, best, peak_there = (column.get(name) for name in (beside, cublas, "peak"))
-    speeds = {label: share * best, "CLBlast": column.get(clblast), "cuBLAS": best, "measured peak": peak_there}
-    cells = {name: f"{speed / 1e3:.1f} TFLOP/s" for name, speed in speeds.items() if not math.isnan(speed)}
-    rows = {row[0]: row for row in table.rows} | {
-        "measured peak": ("measured peak", "refused" if math.isnan(peak) else f"{format_number(peak)} GFLOP/s", "")
-    }
-    names = [*(row[0] for row in table.rows), *speeds]
-    rows = [(*rows.get(name, (name, "not here", "")), cells.get(name, MISSING)) for name in dict.fromkeys(names)]
+    shares = {"percent of cuBLAS": "cuBLAS", "percent of the measured peak": "the measured peak"}
+    names = list(dict.fromkeys([*(str(row[0]) for row in table.rows), "CLBlast", "cuBLAS"]))
+    column = records.find_column("02b", (*names, "peak", *shares))
+    here = {row[0]: row for row in table.rows}
+    rows = [here.get(name, (name, "not here", "")) for name in names]
+    rows.append(("measured peak", "refused" if math.isnan(peak) else f"{format_number(peak)} GFLOP/s", ""))
+    rows = [(*row, cell) for row, cell in zip(rows, column.cells, strict=False)]  # the shares have no row
     below = [*table.below, *column.below]
-    if label in cells:
-        shares = f"{100 * share:.0f} % of cuBLAS, {100 * share * best / peak_there:.0f} % of the measured peak"
-        below.append(f"{label}, recorded: 02b-gpu.cl, {shares}.")
+    words = [f"{column.get(name):.0f} % of {meaning}" for name, meaning in shares.items() if name in column.notes]
+    if words:
+        below.append(f"{label}, recorded: {', '.join(words)}.")
     return Table(rows, (*table.headers, "recorded"), below)
 
 
