@@ -86,7 +86,8 @@ def check_forward(learner: Callable[..., tuple]) -> Iterator[str]:
         easy = (*small, np.array([[1.0, -1.0], [0.0, 0.0]]), np.array([0.0, 0.5]))  # hidden 1.5 and 0, sums 1.5 and -1
         pair = np.array([[0.5, 1.0], [0.0, 0.0]])  # largest sums of 1,500 and 250, each subtracted from its own row
         large = (pair, *small[1:], 1_000 * np.eye(2), np.zeros(2))
-        return [easy, large, *_draw_layers(rng)]
+        both_large = (*large[:4], np.array([0.0, 1_000.0]))  # 1,500 and 1,000: unequal, however large
+        return [easy, large, both_large, *_draw_layers(rng)]
 
     x, w1, b1, w2, b2 = _draw_layers(np.random.default_rng(0))[2]
     given = [array.copy() for array in (x, w1, b1, w2, b2)]  # the learner may change them

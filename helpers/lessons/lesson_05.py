@@ -246,7 +246,7 @@ def tabulate_costs(
         here = describe_speed(operations[name], took[name])
         rows.append((name, f"{right[name]:.2f} %", f"{operations[name] / 1e6:.3g} million an image", here, there))
         below += [text for text in gpu.below if text not in below]
-    headers = ["network", "right on test images", "operations", "training an image, here", "8,192 images, on a GPU"]
+    headers = ["network", "right on test images", "operations", "training an image, here", "8,192 images, JAX on a GPU"]
     return tables.Table(rows, headers, below)
 
 
