@@ -9,7 +9,7 @@ from importlib import metadata
 from helpers.devices import opencl
 from helpers.devices.host import cpu_name, has_module, usable_cpus
 from helpers.errors import WorkshopError
-from helpers.measure.records import Machine
+from helpers.measure.records import Machine, find_hardware
 
 PACKAGES = (
     *("numpy", "pyopencl", "pocl-binary-distribution", "intel-opencl-rt", "jax", "jaxlib", "torch", "tensorflow"),
@@ -42,7 +42,8 @@ def _find_device(use_opencl: bool) -> tuple[str, str, str]:
         except WorkshopError:
             pass  # no driver, or none that computes right: the frameworks may still have a GPU
         else:
-            return opencl.name(device), opencl.kind(device), str(device.driver_version)
+            name, kind = opencl.name(device), opencl.kind(device)
+            return find_hardware(name) if kind == "gpu" else name, kind, str(device.driver_version)
     asked = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     try:
         listed = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=True).stdout.splitlines()

@@ -163,12 +163,22 @@ def read(path: Path) -> Record | None:
     return Record(machine, {(each.lesson, each.label): each for each in notes})
 
 
+def find_hardware(device: str) -> str:
+    """Return a device's name without the drivers and frameworks that reach it.
+
+    >>> find_hardware("NVIDIA H200 (CUDA 13.0.98, OpenCL, GPU)")
+    'NVIDIA H200'
+    """
+    return device.partition(" (")[0]
+
+
 def write(path: Path, machine: Machine, notes: Iterable[Note]) -> None:
     """Add notes to the record in the file `path`, one a line; a note replaces an older one of its lesson and label."""
     before = read(path) if path.exists() else None
     kept = dict(before.notes) if before else {}
     for each in notes:
-        kept[each.lesson, each.label] = replace(each, device="" if each.device == machine.device else each.device)
+        is_here = find_hardware(each.device) == find_hardware(machine.device)
+        kept[each.lesson, each.label] = replace(each, device="" if is_here else each.device)
     header = json.dumps(asdict(machine), indent=1, ensure_ascii=False).removesuffix("\n}")
     lines = []
     for _, each in sorted(kept.items(), key=lambda pair: pair[0][0]):  # by lesson, in the order of measuring
