@@ -77,6 +77,15 @@ def test_a_wrong_idea_of_the_index_is_named(body, fact):
         lesson_01.judge_add(f"{head} {body} }}")
 
 
+def test_a_right_guarded_kernel_is_launched_further_on(monkeypatch):
+    monkeypatch.setattr(checks, "_right", {})
+    monkeypatch.setattr(checks, "judge_in_subprocess", lambda judge, source: "tried")
+    lesson_01.check_add("of exercise 1, without n")
+    assert checks.find_right("add", lesson_01.ADD) == lesson_01.ADD
+    lesson_01.check_guard("mine")
+    assert checks.find_right("add", lesson_01.ADD) == "mine"
+
+
 def test_a_loop_in_the_guarded_kernel_is_named():
     head = "__kernel void add(__global const float *a, __global const float *b, __global float *c, const int n) {"
     with pytest.raises(checks.NotYet, match=r"nothing orders them\. No loop is needed"):

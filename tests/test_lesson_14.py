@@ -140,7 +140,7 @@ def test_the_record_shows_races_that_right_sums_hide(device, capsys):
     table = lesson.leave_out_barriers(device, 500, groups=10)
     assert table.rows[0][1:4] == ("10 of 10 right", 64, "none")
     assert all(" both touch near[" in row[3] for row in table.rows[1:])
-    assert {row[4] for row in table.rows} == {"1,000 of 1,000 right"}  # on an H100, also without barriers
+    assert {row[4] for row in table.rows} == {"1,000 of 1,000 right"}  # on an H200, also without barriers
     assert "you predicted: 500" in capsys.readouterr().out
 
 
