@@ -1,4 +1,4 @@
-"""Serve lesson 04b, Judge a training: its checks, and the figure of its pairs."""
+"""Serve lesson 04b, Judge a training run: its checks, and the figure of its pairs."""
 
 from __future__ import annotations
 

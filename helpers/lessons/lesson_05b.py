@@ -1,4 +1,4 @@
-"""Serve lesson 05b, Make a training faster: its checks, its figure, its table of claims."""
+"""Serve lesson 05b, Make training faster: its checks, its figure, its table of claims."""
 
 from __future__ import annotations
 
