@@ -356,7 +356,7 @@ def rank(mean: float, quiet: bool) -> str:
     means = {"the reference": 1.0, "yours": mean}
     for record in records.read_all():
         if note := record.notes.get(("11", MEAN)):
-            means[record.machine.device.partition(" (")[0]] = note.value
+            means[records.find_hardware(record.machine.device)] = note.value
     order = sorted(means, key=means.__getitem__, reverse=True)
     place = f"place {order.index('yours') + 1} of {len(order)}{'' if quiet else ' or better'}"
     return f"Yours has {place}: {', '.join(f'{name} {means[name]:.3g}' for name in order)}."
