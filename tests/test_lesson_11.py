@@ -99,6 +99,17 @@ def test_kernels_compute_right_and_a_wrong_result_is_noticed():
         assert not product.is_right(np.full((64, 64), wrong, np.float32))
 
 
+def cut_factors(numbers, bits):
+    """Return float32 numbers with only so many bits of their fraction; the rest is cut off."""
+    return (numbers.view(np.uint32) & np.uint32(2**32 - 2 ** (23 - bits))).view(np.float32)
+
+
+@pytest.mark.parametrize(("bits", "is_right"), [(10, True), (7, False)])  # TF32, bfloat16
+def test_a_product_in_tf32_passes_and_one_in_bfloat16_does_not(bits, is_right):
+    product = bench.Product()
+    assert product.is_right(cut_factors(product.a, bits) @ cut_factors(product.b, bits)) == is_right
+
+
 def answers_by_numpy_and_by_keras():
     import numpy as np
 
@@ -194,6 +205,36 @@ def test_the_figure_says_what_it_shows(monkeypatch):
     monkeypatch.setattr(lesson, "show", lambda drawn, alt: texts.append((drawn.canvas.draw(), alt)))
     lesson.draw_runs({"alone": [0.01] * 5, "beside": [0.02, 0.03, 0.04]}, "One work")
     assert "beside: median 30 ms, middle half 25 to 35 ms" in texts[0][1]
+
+
+def make_clock(read, pick):
+    """Return an answer to exercise 1 that reads one clock, and picks one number from the seconds of all runs."""
+
+    def fair_time(device, repeats):
+        seconds = []
+        for _ in range(1 + repeats):
+            begin = read(device)
+            device.start()
+            device.wait()
+            seconds.append(read(device) - begin)
+        return pick(seconds)
+
+    return fair_time
+
+
+@pytest.mark.parametrize(
+    ("answer", "said", "unsaid"),
+    [
+        (make_clock(lambda device: time.perf_counter(), np.median), "no `device.clock()`", "leave out"),
+        (make_clock(lesson.Device.clock, lambda seconds: np.median(sorted(seconds[1:])[:-1])), "came 0.01005", "even"),
+        (make_clock(lesson.Device.clock, lambda seconds: np.median(sorted(seconds[1:])[1:])), "no other", "even"),
+        (make_clock(lesson.Device.clock, lambda seconds: sorted(seconds[1:])[len(seconds) // 2 - 1]), "even", "leave"),
+    ],
+)
+def test_a_wrong_clock_is_told_what_its_number_proves(answer, said, unsaid, capsys):
+    lesson.check_fair_time(answer)
+    verdict = capsys.readouterr().out.replace("\n    ", " ")
+    assert verdict.startswith("not yet: ") and said in verdict and unsaid not in verdict
 
 
 def not_written(device, number):

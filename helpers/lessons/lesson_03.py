@@ -21,6 +21,7 @@ from helpers.measure import plots, records, timing
 from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, SKY
 from helpers.measure.tables import Table
 from helpers.measure.timing import Measurement, compare, duration
+from helpers.tile.blocks import default_tile
 from helpers.tile.syntax import FUNCTIONS, Node
 
 if TYPE_CHECKING:
@@ -113,7 +114,8 @@ def judge_tile(
         except (tile.TileError, KernelError):  # it also stops here; the first message says where it stopped first
             raise problem from None
         found = [idea for idea, compute in ideas.items() if np.array_equal(actual, compute(*arrays))]
-        raise checks.NotYet(f"{problem} That is the result if {found[0]}." if found else str(problem)) from None
+        sentence = str(problem).removesuffix(".") + "."
+        raise checks.NotYet(f"{sentence} That is the result if {found[0]}." if found else str(problem)) from None
 
 
 def _make_matrices(rng: np.random.Generator, shapes: list[tuple[int, int]], most: int) -> list[tuple[np.ndarray]]:
@@ -140,8 +142,17 @@ def check_substitute(rule: Callable[[Tree, str, Tree], Tree]) -> Iterator[str]:
 
     @functools.wraps(rule)
     def limited(tree: Tree, name: str, value: Tree) -> Tree:
-        with _limit_steps(STEPS, getattr(rule, "__name__", "the rule")):
-            return _freeze(rule(tree, name, value))
+        who = getattr(rule, "__name__", "the rule")
+        with _limit_steps(STEPS, who):
+            try:
+                return _freeze(rule(tree, name, value))
+            except RecursionError:
+                if substitute(value, name, 0.0) == value:  # it doesn't hold the name
+                    raise
+                raise checks.NotYet(
+                    f"{who}({tree!r}, {name!r}, {value!r}) called itself too often. The value holds the name here: put "
+                    "it in once."
+                ) from None
 
     def cases(rng: np.random.Generator) -> list[tuple]:
         product = ("*", "A", "B")
@@ -299,6 +310,7 @@ def draw_blocks(runs: Mapping[str, Measurement], blocks: Mapping[str, tuple[int,
         others: what share of the cores other programs used meanwhile, 0 to 1.
     """
     work, colors = 2e-9 * n**3, {}
+    blocks = {**blocks, "the compiler's": default_tile(opencl.pick_device())}
     speeds: dict[str, tuple[float, float, float]] = {}
     for label, run in runs.items():
         low, high = sorted(work / seconds for seconds in run.quartiles)
