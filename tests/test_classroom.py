@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import textwrap
 import zipfile
 
 import nbformat
@@ -204,6 +205,10 @@ def test_the_reports_of_a_class_become_one_table(tmp_path, capsys):
         (tmp_path / f"report-{name}.txt").write_text(f"Hello!\n{quoted}", encoding="utf-8")
     (tmp_path / "Ida 17").mkdir()
     write_report(tmp_path / "Ida 17", "IDA", ["unknown"])
+    report = tmp_path / "Ida 17" / "report-IDA.txt"
+    mail = textwrap.fill(report.read_text(encoding="utf-8"), 72, replace_whitespace=False)  # it breaks long lines
+    report.write_text(mail, encoding="utf-8")
+    assert len(mail.splitlines()[0]) < 72
     assert main(["classroom", "--reports", str(tmp_path)]) == 0
     table = capsys.readouterr().out
     anna, bob, cy = (table.split(f"| {name} ")[1].split("+---")[0] for name in ("ANNA", "BOB", "CY"))

@@ -26,13 +26,26 @@ def test_errors_passed_back_give_the_slopes_of_the_loss(seed):
     assert slopes[place] == pytest.approx((losses[0] - losses[1]) / 2e-6, abs=1e-6)
 
 
-def test_a_wrong_idea_of_a_forward_pass_is_named(capsys):
-    def forward(x, w1, b1, w2, b2):
-        hidden = np.maximum(x @ w1 + b1, 0)
-        return hidden, lesson_04.softmax(np.maximum(hidden @ w2 + b2, 0))
-
-    lesson_04.check_forward(forward)
-    assert "first layer only" in capsys.readouterr().out
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("np.maximum(x @ w1 + b1, 0)", "x @ w1 + b1", "ReLU is missing"),
+        ("x @ w1 + b1", "x @ w1", "biases b1 are missing"),
+        ("softmax(hidden @ w2 + b2)", "hidden @ w2 + b2", "second array holds the sums"),
+        ("hidden @ w2 + b2", "hidden @ w2", "biases b2 are missing"),
+        ("hidden @ w2 + b2", "np.maximum(hidden @ w2 + b2, 0)", "first layer only"),
+    ],
+)
+def test_a_wrong_idea_of_a_forward_pass_is_named(old, new, sentence, capsys):
+    code = """
+def forward(x, w1, b1, w2, b2):
+    hidden = np.maximum(x @ w1 + b1, 0)
+    return hidden, softmax(hidden @ w2 + b2)
+"""
+    names = {"np": np, "softmax": lesson_04.softmax}
+    exec(code.replace(old, new), names)
+    lesson_04.check_forward(names["forward"])
+    assert sentence in capsys.readouterr().out
 
 
 def test_fair_coins_seldom_look_unfair():

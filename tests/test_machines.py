@@ -77,6 +77,9 @@ def test_a_machine_is_not_said_to_run_lessons_on_a_device_that_was_late(devices,
     machine = machines.Machine(tmp_path, monkeypatch).become("a-busy-machine-whose-newer-pocl-gives-no-answer")
     machine.change({"opencl": devices})
     assert ("can run here" in doctor.report(machine.findings()).splitlines()[0]) is is_known
+    assert (
+        "small products: 1 of the 1 devices that answered compute correctly" in doctor.judge(machine.facts())
+    ) is is_known
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the fake tools are shell scripts")

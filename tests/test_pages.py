@@ -208,8 +208,9 @@ def test_what_needs_the_address_is_made_from_it_or_left_out(monkeypatch):
     published = {"Repository": "https://github.com/some-one/course", "Book": "https://some-one.github.io/course"}
     monkeypatch.setattr(host, "addresses", lambda: published)
     text = address.fill_in(page)
-    assert text.count("](https://some-one.github.io/course") == 2 and "/v2/gh/some-one/course/v0.1.0?" in text
-    assert text.count("](https://github.com/some-one/course/archive/refs/tags/v0.1.0.zip)") == 1  # the folder
+    tag = host.release_tag()
+    assert text.count("](https://some-one.github.io/course") == 2 and f"/v2/gh/some-one/course/{tag}?" in text
+    assert text.count(f"](https://github.com/some-one/course/archive/refs/tags/{tag}.zip)") == 1  # the folder
     assert f'\nREPOSITORY = "{published["Repository"]}"  # where' in text
     monkeypatch.setattr(host, "addresses", dict)
     left = address.fill_in(text)

@@ -139,7 +139,9 @@ def ran(tmp_path_factory):
     build = folder / "build"
     (build / "notebooks").mkdir(parents=True)
     (build / "notebooks" / "05-break-file.ipynb").write_text("of an earlier run")
-    status = run.run_lessons(lesson_files.find([], folder), "preview", build)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lesson_files, "FOLDER", folder)
+        status = run.run_lessons(lesson_files.find([], folder), "preview", build)
     return status, report(build), build
 
 
@@ -158,7 +160,7 @@ def test_a_failure_gives_status_1_and_stops_no_other_lesson(ran):
 def test_a_cell_that_hangs_is_ended(tmp_path):
     path = sample_lesson.save(tmp_path, sample_lesson.of(HANG))
     assert run.run_lessons([path], "preview", tmp_path / "build", cell_seconds=2) == 1
-    row = report(tmp_path / "build")[path.stem]
+    (row,) = report(tmp_path / "build").values()
     assert (row["verdict"], row["where"]) == ("timed out", "cell 1 (import time)") and "2 seconds" in row["message"]
     assert not [child for child in psutil.Process().children(recursive=True) if alive(child)]
 
@@ -253,12 +255,37 @@ def test_a_file_is_written_as_a_whole_or_not_at_all(tmp_path):
     assert [(file.name, file.read_bytes()) for file in (tmp_path / "deep").iterdir()] == [("file", b"old")]
 
 
-@pytest.mark.parametrize("place", ["{0}.ipynb", "{0}/{0}.ipynb", "{0} (1).ipynb"])  # sent, nbgrader's, a browser's
-def test_copies_of_two_learners_are_told_apart(tmp_path, place):
-    lesson = place.format(lesson_files.every()[0].stem)
-    names = [run._name_in_report(tmp_path / student / lesson) for student in ("ann", "bob")]
-    stem = lesson.rpartition("/")[2].removesuffix(".ipynb")
-    assert names == [f"ann-{stem}", f"bob-{stem}"]
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        ("01-add.ipynb", "01-add"),  # sent
+        ("01-add/01-add.ipynb", "01-add"),  # nbgrader's
+        ("01-add (1).ipynb", "01-add (1)"),  # a browser's
+        ("my-lessons/01-add.ipynb", "my-lessons-01-add"),  # the learner's whole folder
+        ("final.ipynb", "final"),
+    ],
+)
+def test_copies_of_two_learners_are_told_apart(tmp_path, place, name):
+    copies = [tmp_path / student / place for student in ("ann", "bob")]
+    assert list(run._name_in_report(copies).values()) == [f"ann-{name}", f"bob-{name}"]
+
+
+def test_a_lesson_keeps_its_name_and_the_one_copy_that_was_sent_has_its_folders(tmp_path):
+    lesson, copy = lesson_files.every()[0], tmp_path / "ann" / "final.ipynb"
+    assert run._name_in_report([lesson, copy]) == {lesson: lesson.stem, copy: "ann-final"}
+
+
+def test_a_learner_who_sent_no_notebook_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(run, "BUILD", tmp_path / "build")
+    for learner in ("ann", "eva/my-lessons", "gus & co", ".hidden"):
+        (tmp_path / "class" / learner).mkdir(parents=True)
+    for learner in ("ann", "eva/my-lessons"):
+        sample_lesson.save(tmp_path / "class" / learner, sample_lesson.of("1"), "final")
+    (tmp_path / "class" / "gus & co" / "photo.jpg").write_bytes(b"a photo")
+    assert run.run(parse("--grade", str(tmp_path / "class"))) == 0
+    assert report(tmp_path / "build").keys() == {"ann-final", "eva-my-lessons-final"}
+    assert "2 of 2 passed. No notebook: gus & co.\n" in capsys.readouterr().out
+    assert "No notebook: gus &amp; co.\n" in (tmp_path / "build" / "report.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -276,7 +303,8 @@ def test_grading_does_little_work_unless_more_is_asked_for(tmp_path, monkeypatch
     monkeypatch.setattr(run, "BUILD", tmp_path / "build")
     path = sample_lesson.save(tmp_path, sample_lesson.of("1"))
     assert run.run(parse(*arguments, str(path))) == 0
-    assert report(tmp_path / "build")[path.stem]["profile"] == profile
+    (row,) = report(tmp_path / "build").values()
+    assert row["profile"] == profile
 
 
 def test_grading_fails_a_lesson_whose_exercises_are_untouched(tmp_path):
@@ -321,7 +349,7 @@ def test_whatever_a_copy_holds_it_is_one_row_and_the_next_one_is_run(tmp_path, c
     sample_lesson.save(tmp_path, sample_lesson.of(shows({"anygpu": {"dataset": 5}})), "y-number-for-dataset")
     sample_lesson.save(tmp_path, sample_lesson.of("1"), f"z-good{ESCAPES[:4]}")
     assert run.run_lessons(sorted(tmp_path.glob("*.ipynb")), "preview", tmp_path / "build") == 1
-    rows = report(tmp_path / "build")
+    rows = {name.removeprefix(f"{tmp_path.name}-"): row for name, row in report(tmp_path / "build").items()}
     failed = {name: row["message"] for name, row in rows.items() if row["verdict"] == "failed"}
     assert failed.keys() == {*BAD, "folder", "gone", "terminal"} and all(failed.values())
     assert rows.keys() - failed.keys() == {"y-number-for-dataset", "z-good\\x1b[2J"}

@@ -42,7 +42,9 @@ def headings(lesson):
 
 @pytest.mark.parametrize("lesson", lesson_files.every(), ids=lambda lesson: lesson.stem)
 def test_the_script_of_a_lesson_has_its_exercises_and_headings(lesson):
-    (script,) = [script for script in SCRIPTS if f"/{lesson.name})" in script]
+    scripts = [script for script in SCRIPTS if f"/{lesson.name})" in script]
+    assert len(scripts) == 1, f"docs/teaching/lessons.md has {len(scripts)} scripts for {lesson.name}, not one"
+    (script,) = scripts
     minutes = re.search(r"Exercises: ([^.;]*)", script.partition(f"/{lesson.name})")[2])[1]
     exercises = [heading for heading in headings(lesson) if heading.startswith("Exercise ")]
     required = [heading for heading in exercises if "optional" not in heading]

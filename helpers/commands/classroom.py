@@ -105,13 +105,13 @@ def _read_report(path: Path, folder: Path) -> tuple[str, str, str, str]:
     """Return the row of the file `path` in the table of the reports in `folder`."""
     text = _decode(path.read_bytes())
     learner = path.relative_to(folder).with_name(path.stem.removeprefix("report-")).as_posix()
-    verdict = re.search(r"^The workshop (can.*?)\.$", text, re.MULTILINE)
+    verdict = re.search(r"^The workshop (can[^.]*)\.$", text, re.MULTILINE)  # a mail may have broken its line
     if not verdict:
         return learner, NO_REPORT, f"Read {path.name}: it has no verdict.", ""
     severities = r"(?:STOPS|NOT KNOWN|LIMITS)[A-Z ]*"
     problems = re.findall(rf"^{severities}: (.*?)(?=\n  |\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
     gpus = re.findall(r"^\s+(.*\bGPU\)): right", text, re.MULTILINE)
-    return learner, verdict[1], "\n".join(problems), "\n".join(gpus) or "none"
+    return learner, " ".join(verdict[1].split()), "\n".join(problems), "\n".join(gpus) or "none"
 
 
 def _find_kind(verdict: str) -> int:

@@ -10,7 +10,7 @@ import os
 import platform
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +55,20 @@ def run(args: argparse.Namespace) -> int:
     grade = args.grade or os.environ.get(GRADE) == "1"
     profile = workload.validate(args.profile) if args.profile else _default_profile(grade)
     record = records.FOLDER / f"{args.record}.json" if args.record else None
-    return run_lessons(lesson_files.find(args.lessons), profile, BUILD, args.cell_seconds, grade, record)
+    paths = lesson_files.find(args.lessons)
+    missing = _find_missing(args.lessons, paths) if grade else []
+    return run_lessons(paths, profile, BUILD, args.cell_seconds, grade, record, missing)
+
+
+def _find_missing(names: Iterable[str], paths: Sequence[Path]) -> list[str]:
+    """Return the learners whose folder, directly in a folder of `names`, contains none of the notebooks `paths`."""
+    folders = [Path(name).resolve() for name in names if Path(name).is_dir()]
+    inside = [path for folder in folders for path in sorted(folder.iterdir()) if path.is_dir()]
+    return [
+        path.name
+        for path in inside
+        if not path.name.startswith(".") and not any(copy.is_relative_to(path) for copy in paths)
+    ]
 
 
 def _default_profile(grade: bool) -> str:
@@ -70,6 +83,7 @@ def run_lessons(
     cell_seconds: int | None = None,
     grade: bool = False,
     record: Path | None = None,
+    missing: Sequence[str] = (),
 ) -> int:
     """Execute `paths` one after another, whatever becomes of each, and write the results into the folder `build`.
 
@@ -80,20 +94,21 @@ def run_lessons(
         cell_seconds: how long one cell may take.
         grade: whether a wrong exercise fails its lesson.
         record: the file in data/results that keeps what the lessons measure, after each lesson; None for no record.
+        missing: learners who sent no notebook, for the report.
 
     Returns:
         0 if every lesson passed, 1 if not, 130 after Ctrl-C (the report then holds what was done).
     """
     rows: list[dict[str, Any]] = []
+    names = _name_in_report(paths)
+    without = f"No notebook: {', '.join(map(printable, missing))}." if missing else ""
     status = 0
     try:
         for path in paths:
             empty = dict.fromkeys(("verdict", "where", "message", "device", "dataset"), "")
-            rows.append(
-                {"lesson": printable(_name_in_report(path)), "profile": profile, "seconds": 0.0, "peak_mib": 0} | empty
-            )
+            rows.append({"lesson": printable(names[path]), "profile": profile, "seconds": 0.0, "peak_mib": 0} | empty)
             try:
-                row = _run_lesson(path, profile, build, cell_seconds, grade, record)
+                row = _run_lesson(path, names[path], profile, build, cell_seconds, grade, record)
             except WorkshopError as error:
                 row = {"verdict": "failed", "message": str(error)}
             except ImportError:
@@ -108,40 +123,42 @@ def run_lessons(
         print(_format_row(rows[-1]), flush=True)
         status = 130
     finally:
-        _write_report(rows, build)
+        _write_report(rows, build, without)
         passed = sum(row["verdict"] == "passed" for row in rows)
-        print(f"{passed} of {len(rows)} passed.")
+        print(f"{passed} of {len(rows)} passed.{without and f' {without}'}")
         print(f"Report: {short(build / 'report.md')}  Notebooks: {short(build / 'notebooks')}")
     return int(status)
 
 
-def _name_in_report(path: Path) -> str:
-    """Return the lesson's name; before a copy's its folder's, which in nbgrader's folders is the student's.
+def _name_in_report(paths: Sequence[Path]) -> dict[Path, str]:
+    """Return a name for each lesson; a copy's name begins with the folders that it does not share with all copies.
 
-    A browser may have added to a copy's name, as in "01-add-vectors-with-opencl (1)".
+    Its own folder is always there, since it may be the learner's; but nbgrader's, which has the copy's name, never is.
     """
-    is_lessons_name = any(path.stem.startswith(lesson.stem) for lesson in lesson_files.every())
-    copied = path.parent != lesson_files.FOLDER and is_lessons_name
-    folder = path.parent.parent if path.parent.name == path.stem else path.parent
-    return f"{folder.name}-{path.stem}" if copied else path.stem
+    names = {path: path.stem for path in paths}
+    copies = [path for path in paths if path.parent != lesson_files.FOLDER]
+    folders = {path: path.parent.parent if path.parent.name == path.stem else path.parent for path in copies}
+    shared = set.intersection(*(set(folder.parents) for folder in folders.values())) if copies else set()
+    for path, folder in folders.items():
+        own = [part.name for part in (folder, *folder.parents) if part not in shared]
+        names[path] = "-".join([*reversed(own), path.stem])
+    return names
 
 
 def _run_lesson(
-    path: Path, profile: str, build: Path, cell_seconds: int | None, grade: bool, record: Path | None
+    path: Path, name: str, profile: str, build: Path, cell_seconds: int | None, grade: bool, record: Path | None
 ) -> dict[str, Any]:
-    """Execute one lesson, write its notebook and what it measured, and return what the report says of it."""
+    """Execute one lesson, write what it measured and its notebook as `name`; return what the report says of it."""
     import nbformat
     from tqdm import tqdm
 
-    written = build / "notebooks" / f"{_name_in_report(path)}.ipynb"
+    written = build / "notebooks" / f"{name}.ipynb"
     written.unlink(missing_ok=True)
     notebook = lesson_files.read(path)
     cells = len(notebook.cells)
     with (
         tempfile.TemporaryDirectory() as folder,
-        tqdm(
-            total=cells, desc=printable(_name_in_report(path)), unit="cell", leave=False, disable=None, file=sys.stderr
-        ) as bar,
+        tqdm(total=cells, desc=printable(name), unit="cell", leave=False, disable=None, file=sys.stderr) as bar,
     ):
         noted = Path(folder) / "notes"
         outcome = execute.execute(
@@ -182,8 +199,8 @@ def _format_row(row: dict[str, Any]) -> str:
     return line + "".join(f"\n    {text}" for key in ("where", "message") for text in row[key].splitlines())
 
 
-def _write_report(rows: list[dict[str, Any]], build: Path) -> None:
-    """Write report.json and report.md."""
+def _write_report(rows: list[dict[str, Any]], build: Path, without: str) -> None:
+    """Write report.json and report.md, with the sentence `without`, unless it is empty."""
     import psutil
     from tabulate import tabulate
 
@@ -202,7 +219,8 @@ def _write_report(rows: list[dict[str, Any]], build: Path) -> None:
         [html.escape(str(row[key]), quote=False).replace("|", "\\|").replace("\n", "<br>") for key in keys]
         for row in rows
     ]
-    lines = [
+    lines = [html.escape(without, quote=False)] if without else []
+    lines += [
         f"Machine: {', '.join(machine.values())}. Finished: {finished}.",
         f"Peak memory is that of the kernel and its children, sampled every {execute.SAMPLE_SECONDS} s: a shorter "
         "peak can be missed. Memory that they share is counted for each.",

@@ -40,7 +40,8 @@ def find_failing_devices(facts: Facts) -> Results:
     tried = facts.list_tried_devices()
     right = [device for device in tried if device.state == "right"]
     if right:
-        yield f"small products: {len(right)} of the {len(tried)} devices that answered compute correctly"
+        answered = sum(not is_late(device) for device in tried)
+        yield f"small products: {len(right)} of the {answered} devices that answered compute correctly"
         if not any(device.kind == "gpu" for device in right):
             yield "GPU: none computes here; the lessons run on the CPU"
     for device in tried:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from helpers.doctor.facts import Facts
 
 LETTER = "doctor --report report.txt"  # the command that writes what a helper asks for
-AGAIN = "If you have followed the advice and the problem remains, ask for help, and send this file:"
+AGAIN = "If you have followed the advice and the problem remains, ask for help, and send the file that this writes:"
 WIDTH = 100  # characters of the report's lines; commands are never broken
 
 

@@ -83,8 +83,11 @@ def _check_tables(tables: Mapping[str, Any], file: Path) -> None:
         for kind in entries
     ]
     for name in names:
-        if not re.fullmatch(rf"{first}b?\.\d+\.(mistakes|right)", name):
-            raise WorkshopError(f"{file.name}: [{name}] is neither [{first}.1.mistakes] nor [{first}.1.right].")
+        exercise, _, kind = name.rpartition(".")
+        is_exercise = re.fullmatch(rf"{first}b?\.\d+", exercise)
+        if not is_exercise or kind not in ("mistakes", "right"):
+            meant = exercise if is_exercise else f"{first}.1"
+            raise WorkshopError(f"{file.name}: [{name}] is neither [{meant}.mistakes] nor [{meant}.right].")
 
 
 def prepare(entries: Entries, solution: str, place: str = "") -> list[Answer]:
