@@ -87,7 +87,7 @@ def draw_equal(bench: MatmulBenchmark, seconds: Sequence[float]) -> None:
         axes.scatter([best + 1], [speeds[best]], marker="*", s=190, color="black", zorder=3, label="the fastest")
         axes.axhline(middle, color=GREY, ls="--", lw=1, label="the middle one")
         axes.set(xlabel="measurement, in the order of time", ylabel="GFLOP/s", ylim=(0, 1.1 * speeds.max()))
-        axes.legend(fontsize=9, loc="lower right", ncols=2)
+        axes.legend(fontsize=9, loc="lower right", bbox_to_anchor=(1, 1), borderpad=0, ncols=2)  # above the points
     show(drawn, f"{title}: {speeds.min():.3g} to {speeds.max():.3g} GFLOP/s, the middle one {middle:.3g}.")
 
 
