@@ -154,8 +154,8 @@ def _refuse_known_places(model: keras.Model, rng: np.random.Generator) -> None:
             raise checks.NotYet(
                 f"with random weights, a spot of 2 x 2 pixels that moves by {right} to the right and {down} down "
                 f"changes a probability by {gap:.2g}; expected no change. Which layer still knows places? (So do "
-                "filters that reach from the middle to the border, and pooling in 2 x 2: ink that moves by 1 falls into "
-                "other squares.)"
+                "filters that reach from the middle to the border, and pooling in 2 x 2: ink that moves by 1 pixel is "
+                "in other squares.)"
             )
 
 
@@ -321,19 +321,22 @@ def _draw_picture(axes: Axes, image: np.ndarray, above: str) -> None:
     axes.set_title(above, fontsize=9, loc="center")
 
 
-def draw_heatmaps(images: Sequence[np.ndarray], titles: Sequence[str], title: str) -> None:
+def draw_heatmaps(images: Sequence[np.ndarray], titles: Sequence[str], title: str, middle: bool = False) -> None:
     """Draw arrays as pictures in a row: blue above zero, white at zero, orange below.
 
     Args:
         images: arrays of two axes.
         titles: the text above each.
         title: the message of the figure.
+        middle: whether a grey line marks the middle of each picture, from which a move can be read.
     """
     size = 7.5 / len(images)
     with figure(7.5, size + 0.6, title, ncols=len(images), squeeze=False) as (drawn, _):
         for panel, image, above in zip(drawn.axes, images, titles, strict=False):
             _draw_picture(panel, image, above)
-    show(drawn, f"{title}: {len(images)} pictures.")
+            if middle:
+                panel.axvline((image.shape[1] - 1) / 2, color=GREY, lw=1)
+    show(drawn, f"{title}: {len(images)} pictures{', the middle of each marked' if middle else ''}.")
 
 
 LOOKS = {"CNN": (BLUE, "o"), "MLP": (GREY, "s")}  # any other network: orange triangles
