@@ -274,7 +274,9 @@ def draw_network(sizes: Sequence[int], title: str) -> None:
     show(drawn, f"{title}: {' -> '.join(map(str, sizes))} values, {joined}.")
 
 
-def draw_training(losses: Sequence[float], learned: np.ndarray, on: Sequence[np.ndarray], right: Mapping[str, float]) -> None:
+def draw_training(
+    losses: Sequence[float], learned: np.ndarray, on: Sequence[np.ndarray], right: Mapping[str, float]
+) -> None:
     """Draw the loss before each step, what the first layer's weights learned, and the share of right answers.
 
     Args:
