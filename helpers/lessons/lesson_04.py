@@ -45,7 +45,7 @@ def _draw_layers(rng: np.random.Generator) -> list[tuple[np.ndarray, ...]]:
         x = rng.integers(0, 5, (n, inputs)) / 4
         w1, w2 = _draw_quarters(rng, (inputs, hidden), inputs**-0.5), _draw_quarters(rng, (hidden, outputs))
         b1 = np.round(4 * (rng.normal(0, 0.3, hidden) - (x @ w1).mean(axis=0))) / 4
-        b1 += 1 / 32  # ReLU bends at 0: no sum, otherwise a number of sixteenths, is 0
+        b1 += 1 / 32  # the sums are sixteenths; a half of one keeps them from 0, where ReLU bends
         drawn.append((x, w1, b1, w2, _draw_quarters(rng, outputs)))
     return drawn
 
