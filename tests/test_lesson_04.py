@@ -90,7 +90,7 @@ def test_no_title_is_cut_off(monkeypatch):
     lesson_04b.draw_pairs({0: lesson_04b.draw_answers(43, 103, 9_400, 454)}, ("plain", "weights averaged"), title)
     lesson_04.draw_slope(lambda bias: bias**2 / 4 + 2, 2, 1.0, 1.0, "bias")
     lesson_04.draw_network([784, 512, 10], title)
-    lesson_04.draw_training([2.3, 1.1], np.eye(784, 16), np.ones(16), {"these 500": 0.9, "500 others": 0.8})
+    lesson_04.draw_training([2.3, 1.1], np.eye(784, 16), np.ones((2, 16)), {"these 500": 0.9, "500 others": 0.8})
     lesson_04.draw_choice(np.array([0.1, 0.2]), np.array([0.1, 0.1]), title)
     assert len(drawn) == 5
     for figure, alt in drawn:

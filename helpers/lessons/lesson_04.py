@@ -33,15 +33,20 @@ def pass_back(errors: np.ndarray, w2: np.ndarray, hidden: np.ndarray) -> np.ndar
     return errors @ w2.T * (hidden > 0)
 
 
+def _draw_quarters(rng: np.random.Generator, shape: int | tuple[int, int], spread: float = 1) -> np.ndarray:
+    """Return normal random numbers rounded to quarters, so that a message with them is short."""
+    return np.round(4 * rng.normal(0, spread, shape)) / 4
+
+
 def _draw_layers(rng: np.random.Generator) -> list[tuple[np.ndarray, ...]]:
     """Return images, w1, b1, w2 and b2 of several sizes; about half of the hidden values are 0."""
     drawn = []
-    for n, inputs, hidden, outputs in [(1, 2, 3, 2), (3, 3, 3, 3), (5, 4, 2, 3), (4, 9, 5, 10), (2, 784, 6, 10)]:
-        x = rng.random((n, inputs)).round(2)
-        w1, w2 = (rng.normal(size=(inputs, hidden)) / inputs**0.5).round(2), rng.normal(size=(hidden, outputs)).round(2)
-        b1 = (rng.normal(0, 0.3, hidden) - (x @ w1).mean(axis=0)).round(2)
-        b1 = (b1 + 0.00005).round(5)  # ReLU bends at 0: no sum is 0
-        drawn.append((x, w1, b1, w2, rng.normal(size=outputs).round(2)))
+    for n, inputs, hidden, outputs in [(1, 2, 3, 2), (3, 3, 3, 3), (5, 4, 2, 3), (4, 9, 5, 10), (2, 40, 6, 10)]:
+        x = rng.integers(0, 5, (n, inputs)) / 4
+        w1, w2 = _draw_quarters(rng, (inputs, hidden), inputs**-0.5), _draw_quarters(rng, (hidden, outputs))
+        b1 = np.round(4 * (rng.normal(0, 0.3, hidden) - (x @ w1).mean(axis=0))) / 4
+        b1 += 1 / 32  # the sums are sixteenths; a half of one keeps them from 0, where ReLU bends
+        drawn.append((x, w1, b1, w2, _draw_quarters(rng, outputs)))
     return drawn
 
 
@@ -91,12 +96,15 @@ def check_forward(learner: Callable[..., tuple]) -> Iterator[str]:
 
     x, w1, b1, w2, b2 = _draw_layers(np.random.default_rng(0))[2]
     given = [array.copy() for array in (x, w1, b1, w2, b2)]  # the learner may change them
-    hidden, found = np.maximum(x @ w1 + b1, 0), checks.answer(learner, *given, who="forward")
+    (hidden, right), found = forward(x, w1, b1, w2, b2), checks.answer(learner, *given, who="forward")
     ideas = [
+        (0, right, "the two arrays are exchanged: return the hidden values first."),
         (0, x @ w1 + b1, "some hidden values are below 0: ReLU is missing."),
         (0, np.maximum(x @ w1, 0), "the biases b1 are missing: add them before ReLU."),
+        (0, np.maximum(x @ w1, 0) + b1, "the biases b1 belong to the sums: add them before ReLU, not after it."),
         (1, hidden @ w2 + b2, "the second array holds the sums: softmax turns them into probabilities."),
         (1, softmax(hidden @ w2), "the biases b2 are missing."),
+        (1, softmax((hidden @ w2 + b2).T).T, "each image's probabilities add up to 1: softmax runs along axis=1."),
         (
             1,
             softmax(np.maximum(hidden @ w2 + b2, 0)),
@@ -126,7 +134,8 @@ def check_pass_back(learner: Callable[..., np.ndarray]) -> Iterator[str]:
     def cases(rng: np.random.Generator) -> list[tuple]:
         drawn = [(np.array([[1.0, -1.0]]), np.array([[1.0, 0.0], [2.0, 1.0]]), np.array([[0.5, 0.0]]))]
         for x, w1, b1, w2, _ in _draw_layers(rng):
-            drawn.append((rng.normal(size=(len(x), w2.shape[1])).round(2), w2, forward(x, w1, b1, w2, np.zeros(1))[0]))
+            errors = _draw_quarters(rng, (len(x), w2.shape[1]))
+            drawn.append((errors, w2, forward(x, w1, b1, w2, np.zeros(1))[0]))
         return drawn
 
     errors, w2, hidden = cases(np.random.default_rng(0))[4]
@@ -245,29 +254,35 @@ def draw_network(sizes: Sequence[int], title: str) -> None:
         sizes: of the layers, inputs first.
         title: the message of the figure.
     """
-    with figure(5.2, 2.1, title) as (drawn, axes):
+    last = len(sizes) - 1
+    with figure(6.0, 2.6, title) as (drawn, axes):
         axes.axis("off")
         columns = [np.linspace(1, -1, min(size, 5)) for size in sizes]
         for x, (left, right) in enumerate(itertools.pairwise(columns)):
             for y in left:
                 ends = [[y] * len(right), right]
                 axes.plot([[x] * len(right), [x + 1] * len(right)], ends, color="#BBBBBB", lw=0.7, aa=False)
+            axes.text(x + 0.5, 1.2, f"layer {x + 1}: weights w{x + 1}", ha="center", fontsize=10)
         for x, (size, column) in enumerate(zip(sizes, columns, strict=True)):
-            color = BLUE if 0 < x < len(sizes) - 1 else ORANGE if x == 0 else GREEN
+            color = BLUE if 0 < x < last else ORANGE if x == 0 else GREEN
             axes.plot([x] * len(column), column, "o", ms=11, color=color, mec="white")
-            name = "pixels" if x == 0 else "probabilities" if x == len(sizes) - 1 else "values"
-            axes.text(x, -1.4, f"{size} {name}", ha="center", fontsize=10)
-        axes.set(xlim=(-0.4, len(sizes) - 0.6), ylim=(-1.5, 1.15))
-    show(drawn, f"{title}: {' -> '.join(map(str, sizes))} values, every value of a layer joined to all of the next.")
+            name = "pixels" if x == 0 else "probabilities" if x == last else "hidden values"
+            origin = f"\nsums + b{x}, then {'softmax' if x == last else 'ReLU'}" if x else ""
+            axes.text(x, -1.3, f"{size} {name}{origin}", ha="center", va="top", fontsize=10)
+        axes.set(xlim=(-0.4, last + 0.4), ylim=(-1.9, 1.4))
+    joined = "every value joined to all of the next, by weights; biases and ReLU or softmax follow the sums"
+    show(drawn, f"{title}: {' -> '.join(map(str, sizes))} values, {joined}.")
 
 
-def draw_training(losses: Sequence[float], learned: np.ndarray, on: np.ndarray, right: Mapping[str, float]) -> None:
+def draw_training(
+    losses: Sequence[float], learned: np.ndarray, on: Sequence[np.ndarray], right: Mapping[str, float]
+) -> None:
     """Draw the loss before each step, what the first layer's weights learned, and the share of right answers.
 
     Args:
         losses: one a step.
         learned: how the weights of the first layer changed, of shape (784, hidden); the first ten are drawn.
-        on: the share of images, from 0 to 1, for which each hidden value is above 0.
+        on: the share of images, from 0 to 1, for which each hidden value is above 0: before the steps, and after them.
         right: for each set of images the share, from 0 to 1, that is answered right.
     """
     shares = ", ".join(f"{share:.0%} of {images}" for images, share in right.items())
@@ -281,7 +296,8 @@ def draw_training(losses: Sequence[float], learned: np.ndarray, on: np.ndarray, 
         for number, weights in enumerate(learned.T[:10]):
             panel = drawn.add_subplot(grid[number // 5, 2 + number % 5])
             panel.imshow(weights.reshape(28, 28), cmap="PuOr", vmin=-most, vmax=most)
-            panel.set_title(f"{number}: {on[number]:.0%} on", fontsize=8, loc="center")
+            before, after = (100 * shares[number] for shares in on)
+            panel.set_title(f"{number}: {before:.0f} → {after:.0f} %", fontsize=8, loc="center")
             panel.axis("off")
     change = f"from {losses[0]:.2f} to {losses[-1]:.2f}"
     show(drawn, f"{title}. The loss before each step, {change}, and what the weights of ten hidden values learned.")

@@ -54,16 +54,22 @@ def check_convolve(learner: Callable[..., np.ndarray]) -> Iterator[str]:
 
     def cases(rng: np.random.Generator) -> list[tuple]:
         small = [(np.arange(h * w).reshape(h, w), np.arange(9).reshape(3, 3)) for h, w in ((3, 4), (3, 3), (5, 3))]
-        sizes = [(28, 28), (4, 9), (12, 5), *(tuple(map(int, size)) for size in rng.integers(3, 30, (3, 2)))]
+        sizes = [(3, 4), (28, 28), (4, 9), (12, 5), *(tuple(map(int, size)) for size in rng.integers(3, 30, (3, 2)))]
         # Quarters and whole numbers: their sums are exact in any order and in single precision.
         drawn = [(rng.integers(-8, 9, size) / 4, rng.integers(-8, 9, (3, 3)) / 4) for size in sizes]
         weights = rng.integers(-8, 9, (3, 3)) / 4
         return small + drawn + [(rng.integers(0, 256, (6, 8)).astype(kind), weights) for kind in ("u1", "i8")]
 
-    image, weights = np.arange(12).reshape(3, 4), np.arange(9).reshape(3, 3)
-    found = checks.answer(learner, image, weights, who="convolve")
-    if isinstance(found, np.ndarray) and np.array_equal(found, convolve(image, weights[::-1, ::-1])):
-        raise checks.NotYet("the filter is flipped, as in SciPy's convolve2d. Here no filter is: see correlate2d.")
+    image, weights = np.random.default_rng(0).permutation(29).astype(float)[:20].reshape(4, 5), np.arange(9.0) ** 2
+    weights = weights.reshape(3, 3)
+    found = checks.answer(learner, image.copy(), weights.copy(), who="convolve")
+    ideas = [
+        (weights[::-1, ::-1], "the filter is flipped, as in SciPy's convolve2d. Here no filter is: see correlate2d."),
+        (weights.T, "the filter is turned over its diagonal: weights[0, 1] belongs to the pixel image[y, x + 1]."),
+    ]
+    for turned, sentence in ideas:
+        if isinstance(found, np.ndarray) and np.array_equal(found, convolve(image, turned)):
+            raise checks.NotYet(sentence)
     tried = checks.judge_function(learner, convolve, cases)
     yield checks.keep_right("convolve", lambda *given: np.asarray(learner(*given)), tried)
 
@@ -147,8 +153,9 @@ def _refuse_known_places(model: keras.Model, rng: np.random.Generator) -> None:
         if gap > 1e-4:
             raise checks.NotYet(
                 f"with random weights, a spot of 2 x 2 pixels that moves by {right} to the right and {down} down "
-                f"changes a probability by {gap:.2g}; expected no change. Which layer still knows places? (Filters "
-                "so large that they reach from the middle to the border do, too.)"
+                f"changes a probability by {gap:.2g}; expected no change. Which layer still knows places? (So do "
+                "filters that reach from the middle to the border, and pooling in 2 x 2: ink that moves by 1 pixel is "
+                "in other squares.)"
             )
 
 
@@ -192,12 +199,12 @@ def _build_model(build: Callable[[], keras.Model]) -> keras.Model:
 
 
 def _refuse_other_convolutions(model: keras.Model) -> None:
-    """Raise NotYet unless the network has two convolutions, of 16 and 64 filters that are at least 3 x 3."""
+    """Raise NotYet unless the network has two convolutions, of 16, then 64 filters that are at least 3 x 3."""
     # Their axes are height, width, inputs, and filters.
     kernels = [weights.shape for weights in model.weights if len(weights.shape) == 4]
     filters = [kernel[-1] for kernel in kernels]
-    if sorted(filters) != [16, 64]:
-        raise checks.NotYet(f"the numbers of filters of its convolutions are {filters}; expected [16, 64].")
+    if filters != [16, 64]:
+        raise checks.NotYet(f"its convolutions have {filters} filters, in this order; expected [16, 64].")
     for height, width, _, number in kernels:
         if min(height, width) < 3:
             raise checks.NotYet(f"each of its {number} filters is {height} x {width}; expected at least 3 x 3.")
@@ -314,19 +321,22 @@ def _draw_picture(axes: Axes, image: np.ndarray, above: str) -> None:
     axes.set_title(above, fontsize=9, loc="center")
 
 
-def draw_heatmaps(images: Sequence[np.ndarray], titles: Sequence[str], title: str) -> None:
+def draw_heatmaps(images: Sequence[np.ndarray], titles: Sequence[str], title: str, middle: bool = False) -> None:
     """Draw arrays as pictures in a row: blue above zero, white at zero, orange below.
 
     Args:
         images: arrays of two axes.
         titles: the text above each.
         title: the message of the figure.
+        middle: whether a grey line marks the middle of each picture, from which a move can be read.
     """
     size = 7.5 / len(images)
     with figure(7.5, size + 0.6, title, ncols=len(images), squeeze=False) as (drawn, _):
         for panel, image, above in zip(drawn.axes, images, titles, strict=False):
             _draw_picture(panel, image, above)
-    show(drawn, f"{title}: {len(images)} pictures.")
+            if middle:
+                panel.axvline((image.shape[1] - 1) / 2, color=GREY, lw=1)
+    show(drawn, f"{title}: {len(images)} pictures{', the middle of each marked' if middle else ''}.")
 
 
 LOOKS = {"CNN": (BLUE, "o"), "MLP": (GREY, "s")}  # any other network: orange triangles
