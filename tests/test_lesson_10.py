@@ -32,7 +32,8 @@ def without(monkeypatch, *names):
 )
 def test_another_backend_writes_the_file_where_one_cannot(monkeypatch, capsys, missing, named, chosen, printed):
     """The backends are not started: which one would be, is the question."""
-    started, hidden = [], []
+    started, hidden, whole = [], [], []
+    monkeypatch.setattr(lesson, "_use_whole_float32", whole.append)
     config = types.SimpleNamespace(set_visible_devices=lambda visible, kind: hidden.append((visible, kind)))
     monkeypatch.setattr(devices, "is_installed", lambda module: module not in missing)
     monkeypatch.setattr(training, "start", lambda: started.append(os.environ.get("KERAS_BACKEND", "tensorflow")))
@@ -41,7 +42,7 @@ def test_another_backend_writes_the_file_where_one_cannot(monkeypatch, capsys, m
     if named is None:
         monkeypatch.delenv("KERAS_BACKEND")
     lesson.start_keras()
-    assert started == [chosen] and capsys.readouterr().out == printed
+    assert started == whole == [chosen] and capsys.readouterr().out == printed
     assert hidden == ([([], "GPU")] if printed and chosen == "tensorflow" else [])
 
 

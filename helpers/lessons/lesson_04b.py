@@ -132,7 +132,7 @@ def draw_pairs(pairs: Mapping[int, tuple[np.ndarray, np.ndarray]], names: tuple[
         for way, (color, marker) in enumerate([(ORANGE, "o"), (BLUE, "s")]):
             axes.scatter(shares[:, way], rows, color=color, marker=marker, label=names[way])
         axes.set_yticks(rows, [f"seed {seed}" for seed in pairs])
-        axes.margins(x=0.2)
+        axes.margins(x=0.3)
         axes.set(xlabel="accuracy on the validation images (%)", ylim=(len(pairs) - 0.5, -0.5))
         drawn.legend(loc="outside lower center", ncols=2)
     show(drawn, f"{title}. {names[0]} and {names[1]}: {'; '.join(words)}.")

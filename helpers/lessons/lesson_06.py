@@ -137,7 +137,7 @@ def judge_step(source: str, name: str, images: np.ndarray, labels: np.ndarray) -
     """
     names: dict[str, Callable] = {}
     rng = np.random.default_rng()
-    points = [(np.ones(2), np.zeros(2)), *(rng.integers(-8, 9, (2, *shape)) for shape in ((3,), (4, 2)))]
+    points = [(np.array([1, 2]), np.zeros(2)), *(rng.integers(-8, 9, (2, *shape)) for shape in ((3,), (4, 2)))]
     try:
         checks.answer(exec, source, names, who=f"the definition of {name}")
         for w, goal in points:

@@ -68,7 +68,23 @@ def start_keras() -> str:
         os.environ[backends.VARIABLE] = able[0]
         if able[0] == "tensorflow":  # another backend may be named because TensorFlow does not know this GPU
             training.import_tensorflow().config.set_visible_devices([], "GPU")
-    return training.start()
+    device = training.start()
+    _use_whole_float32(named if named in able else able[0])
+    return device
+
+
+def _use_whole_float32(backend: str) -> None:
+    """Keep NVIDIA's GPUs from rounding the factors of float32 products to TF32: exercise 2's limit is float32's.
+
+    Args:
+        backend: that Keras computes with, "tensorflow" or "torch".
+    """
+    if backend == "torch":
+        import torch
+
+        torch.backends.cudnn.allow_tf32 = False  # for convolutions; for matrices, it is off by default
+    else:
+        training.import_tensorflow().config.experimental.enable_tensor_float_32_execution(False)
 
 
 def train_network(mnist: Dataset, images: int, seconds: float) -> keras.Model:
