@@ -355,6 +355,12 @@ def test_empty_lanes_are_named_where_no_limit_can_be(capsys):
     assert not limits.tabulate_limits([case((2.0, 2.0, 1.0))], ROOFS, slow).below
 
 
+def test_a_gpus_recorded_shares_are_below_the_table_of_limits():
+    known = dataclasses.replace(case((2.0, 2.0, 1.0), intensity=1 / 12), label="add")
+    below = " ".join(limits.tabulate_limits([known], ROOFS, curve({1: 1.0})).below)
+    assert "recorded on NVIDIA H200, of its roof: add: 90 %." in below
+
+
 def test_six_kernels_are_varied_and_drawn_below_the_roof(capsys, monkeypatch):
     import pyopencl as cl
 

@@ -88,7 +88,8 @@ def record(
         return traced
     # What a work-item reads in a race may differ from launch to launch, so the race is the fault that is there always.
     if isinstance(stopped, NotJudged | Divergence) and traced.has_racing_read():
-        traced.unseen.append(f"what comes after the race, for the record stopped: {stopped.what}")
+        reason = stopped.what if isinstance(stopped, NotJudged) else f"{stopped.what} {stopped.why} {stopped.next}"
+        traced.unseen.append(f"what comes after the race, for the record stopped: {reason}")
         return traced
     raise stopped
 

@@ -294,7 +294,7 @@ def draw_units(device: cl.Device, groups: int) -> None:
     rows = [-(-units // UNITS_A_ROW) for _, units, _ in drawn_devices]
     words = []
     with figure(7.5, 1.5 + 0.36 * sum(rows), nrows=2, height_ratios=[row + 0.5 for row in rows]) as (drawn, axes):
-        drawn.suptitle("A drawing, not an observation", fontsize=10)
+        drawn.suptitle("Drawn from reported and published numbers", fontsize=10)
         for panel, (name, units, count), row in zip(axes, drawn_devices, rows, strict=True):
             _draw_unit_squares(panel, units, count)
             panel.set(xlim=(0, UNITS_A_ROW), ylim=(row, 0), xticks=[], yticks=[], aspect="equal", anchor="W")

@@ -345,8 +345,9 @@ def draw_curves(curves: Sequence[Curve], device: str) -> None:
         for curve, color, marker in zip(curves, (SKY, BLUE), "^o", strict=True):
             name = f"{curve.groups}, best: {format_number(curve.best)} GFLOP/s"
             axes.plot(*_find_shares(curve.speeds), color=color, marker=marker, ms=5, label=name)
-            share = 100 * curve.speeds[curve.enough] / curve.best
-            axes.plot(curve.enough, share, "o", mfc="none", mec=color, ms=14, mew=2)
+            if curve.claim != "no claim":
+                share = 100 * curve.speeds[curve.enough] / curve.best
+                axes.plot(curve.enough, share, "o", mfc="none", mec=color, ms=14, mew=2)
             words.append(f"{curve.groups}: enough: {curve.claim}, up to {format_number(curve.best)} GFLOP/s")
             recorded.append(_draw_recorded(axes, curve, color))
         axes.axhline(100 * ENOUGH, color=GREY, lw=1)

@@ -23,7 +23,7 @@ from helpers.lessons.lesson_01b import (
     take_turns,
     write_chains,
 )
-from helpers.lessons.lesson_01b_exercises import ABOVE, LONGEST, REMEDIES, UNKNOWN, decide_limit
+from helpers.lessons.lesson_01b_exercises import ABOVE, LONGEST, NEAR, REMEDIES, UNKNOWN, decide_limit
 from helpers.measure import records, timing
 from helpers.measure.plots import BLUE, GREEN, GREY, ORANGE, PINK, SKY, figure, show
 from helpers.measure.tables import Table, format_number
@@ -189,7 +189,7 @@ def tabulate_limits(cases: Sequence[Case], roofs: Roofs, unit: Curve) -> Table:
         limits.append(limit)
     headers = "", "work-items x 2", "in each x 2", "operations x 2", "of its roof", "limit: what to change"
     others = max(roofs.others, *(case.others for case in cases))
-    below = _explain_doubts(others, limits, unit)
+    below = _explain_doubts(others, limits, unit) + _describe_recorded_shares(cases)
     if round(max(shares)) > 100:
         below.insert(0, "Above 100 %: the roof was measured too low. Run the cell that computes the roofs again.")
     return Table(rows, headers, below)
@@ -208,6 +208,20 @@ def _explain_doubts(others: float, limits: Sequence[str], unit: Curve) -> list[s
         )
         below.append(f"{text} lanes empty, and the peak counts all. A kernel with float16 would tell.")
     return below
+
+
+def _describe_recorded_shares(cases: Sequence[Case]) -> list[str]:
+    """Return a line with the share of its roof that each kernel reached on a recorded GPU; no line without a record."""
+    column = records.find_column(LESSON, ["bandwidth", "peak", *(case.label for case in cases)])
+    roofs, shares = Roofs(column.get("bandwidth"), column.get("peak")), []
+    for case in cases:
+        share = 100 * column.get(case.label) / roofs.find_roof(case.intensity)
+        if not math.isnan(share):
+            shares.append(f"{case.label}: {format_number(share, 2)} %")
+    if not shares:
+        return []
+    below_half = f"Below {100 * NEAR:.0f} %, neither memory nor arithmetic is the limit by the lesson's rule."
+    return [f"recorded on {column.device}, of its roof: {'; '.join(shares)}. {below_half}"]
 
 
 def draw_roofline(cases: Sequence[Case], roofs: Roofs, device: str) -> None:

@@ -253,7 +253,8 @@ def check_progress(learner: Callable[..., list[float]]) -> Iterator[str]:
             raise checks.NotYet(f"{where} expected {len(expected)} numbers, came {len(answer)}")
         for number, (wanted, actual) in enumerate(zip(expected, answer, strict=True), 1):
             if not isinstance(actual, Real | np.ndarray) or not np.allclose(actual, wanted, rtol=1e-6):
-                raise checks.NotYet(f"{where} expected {wanted:.4f} as number {number} of the list, came {actual!r}")
+                came = "an array: make it a number with `float`" if isinstance(actual, _Array) else repr(actual)
+                raise checks.NotYet(f"{where} expected {wanted:.4f} as number {number} of the list, came {came}")
     account = f"{len(tried)} cases; with count = {tried[0]} all is done after {times[0]:.1f} ms"
     yield checks.keep_right("progress", learner, account)
 

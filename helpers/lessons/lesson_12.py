@@ -180,7 +180,7 @@ def try_branches(run: Callable[..., str], source: str, predictions: Mapping[str,
         (
             "branch",
             "your prediction",
-            "passes of a work-item, group 0; 1",
+            "times that a work-item meets the 2nd barrier, in group 0; in group 1",
             "by the standard",
             f"elements of out, 0 to {len(x) - 1}",
         ),
