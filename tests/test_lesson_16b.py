@@ -96,8 +96,13 @@ def test_times_are_noted_for_a_record_and_no_gap_within_the_spread_is_claimed(qu
     assert len(noted) == len(runs) == 9 and len(clock.tabulate_last(runs).rows) == 5
     slow, fast = (timing.Measurement("", "", seconds * 13) for seconds in ((2.0,), (1.0,)))
     ways = [(way, 3) for way in (clock.RECOMPUTED, "recomputed, again", clock.CACHED, "with the cache, again")]
-    assert clock.describe_gain(dict(zip(ways, (slow, slow, fast, fast), strict=True)), 3) == "2 times as fast."
-    assert clock.describe_gain(dict(zip(ways, (slow, slow, fast, slow), strict=True)), 3).startswith("no claim. ")
+    clear, unclear = (clock.Runs(zip(ways, (slow, slow, fast, last), strict=True)) for last in (fast, slow))
+    assert clock.describe_gain(clear, 3) == "2 times as fast."
+    assert clock.describe_gain(unclear, 3).startswith("no claim. ")
+    clear.others = 0.25  # explains a factor of 1.33
+    assert clock.describe_gain(clear, 3) == "at least 1.5 times as fast."
+    clear.others = 0.6
+    assert clock.describe_gain(clear, 3).startswith("no claim. Other programs can explain a factor of 2.5")
 
 
 def predict_by_keras(given):

@@ -93,6 +93,7 @@ CASES = {
 }
 DRIFTS = "structures", "arrays", "particles, no reads"
 TRANSPOSES = "naive", "naive, n - 32", "tile", "padded tile", "copy"
+AGAIN = "only larger gaps are claimed. Run this cell again when they have ended"
 TWICE = "arrays", "padded tile"  # timed under two names: what the two differ by is luck
 
 
@@ -153,7 +154,7 @@ def measure_kernels(queue: cl.CommandQueue, names: Sequence[str], rows: int) -> 
         runs.twins = runs[name], runs.pop(f"{name}, once more")
         luck = timing.duration(abs(runs.twins[0].median - runs.twins[1].median))
         print(f"A/A: {name}, measured twice in turn, differs from itself by {luck}.")
-    if busy := timing.describe_slowdown(runs.others):
+    if busy := timing.describe_slowdown(runs.others, AGAIN):
         print(busy)
     for name, run in runs.items():
         side = rows - find_case(name).less

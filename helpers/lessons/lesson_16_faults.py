@@ -48,10 +48,12 @@ class Fault(NamedTuple):
     start: float = -np.inf  # where the largest begins
     rescales_sum: bool = True
     rescales_answer: bool = True
+    rescales_new: bool = False  # the new power, too
     divides_inside: bool = False  # each answer so far by the sum so far, and not at the end
     divides: bool = True  # the answer by the sum
     power: float = 0.5  # of d, by which a score is divided
     beyond: int = 0  # a causal query sees keys up to its own place and this
+    always_causal: bool = False
     keeps_hidden: bool = False  # a key that a causal query may not see gets the score 0
 
 
@@ -59,6 +61,7 @@ RIGHT = Fault()
 ROW_FAULTS = {
     "the sum were not rescaled": Fault(rescales_sum=False),
     "the largest began at 0": Fault(start=0.0),
+    "the new power were rescaled, too": Fault(rescales_new=True),
 }
 FAULTS = ROW_FAULTS | {
     "the answer were not rescaled": Fault(rescales_answer=False),
@@ -69,6 +72,7 @@ FAULTS = ROW_FAULTS | {
     "scores were not divided by the root of D": Fault(power=0),
     "a causal query did not see its own key": Fault(beyond=-1),
     "a causal query saw one key too many": Fault(beyond=1),
+    "the keys after a query were left out where causal is 0, too": Fault(always_causal=True),
     "a causal query saw all keys": Fault(beyond=10**6),
     "hidden keys had the score 0 and were not left out": Fault(beyond=10**6, keeps_hidden=True),
 }
@@ -84,6 +88,7 @@ def run_pass(scores: np.ndarray, v: np.ndarray, causal: bool = False, fault: Fau
         fault: a mistake, or RIGHT.
     """
     scores = scores * np.float32(v.shape[-1] ** -fault.power)
+    causal = causal or fault.always_causal
     if causal and fault.keeps_hidden:
         scores = np.where(_list_seen(scores, 0), scores, np.float32(0))
     largest = np.full(scores.shape[:-1], fault.start, np.float32)
@@ -93,8 +98,9 @@ def run_pass(scores: np.ndarray, v: np.ndarray, causal: bool = False, fault: Fau
         following = np.where(seen[:, j], np.maximum(largest, scores[..., j]), largest)
         weight = np.where(seen[:, j], np.exp(scores[..., j] - following), np.float32(0))
         old = np.where(np.isneginf(following), np.float32(1), np.exp(largest - following))
-        total = total * (old if fault.rescales_sum else 1) + weight
-        answer = answer * (old[..., None] if fault.rescales_answer else 1) + weight[..., None] * v[..., j, None, :]
+        added = weight * old if fault.rescales_new else weight
+        total = total * (old if fault.rescales_sum else 1) + added
+        answer = answer * (old[..., None] if fault.rescales_answer else 1) + added[..., None] * v[..., j, None, :]
         if fault.divides_inside:
             answer = np.where(seen[:, j, None], answer / total[..., None], answer)
         largest = following

@@ -295,6 +295,8 @@ def _explain_reads(traced: Trace, place: int) -> str:
     read = _find_places(traced, 3, writes=False)
     if later := {each for each in read if each > place}:
         return f" It reads the key at place {max(later)}, which is not yet written: pieces to come must not be seen."
+    if not read:
+        return " It reads no key in the cache: a new piece meets all keys kept there, its own among them."
     if missing := set(range(place + 1)) - read:
         whose = "its own" if missing == {place} else f"the one at place {min(missing)}"
         return f" It reads the keys of {len(read)} places, but not {whose}: a new piece sees all before it and itself."

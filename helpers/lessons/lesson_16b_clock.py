@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,13 +23,16 @@ if TYPE_CHECKING:
 RECOMPUTED, CACHED = "recomputed", "with the cache"
 NOTHING = "kernels that do nothing, as many"
 LAST = PIECES - 1  # the place that is timed
+AGAIN = "only larger gaps are claimed. Run this cell again when they have ended"
 
-Runs = Mapping[tuple[str, int], timing.Measurement]
+
+class Runs(dict[tuple[str, int], timing.Measurement]):
+    """What was timed, by the way and the number of digits."""
+
+    others = 0.0  # what share of the cores other programs used meanwhile
 
 
-def measure_last(
-    queue: cl.CommandQueue, weights: Weights, attend_new: str, digits: Sequence[int]
-) -> dict[tuple[str, int], timing.Measurement]:
+def measure_last(queue: cl.CommandQueue, weights: Weights, attend_new: str, digits: Sequence[int]) -> Runs:
     """Time the scores at the last place, each way, and as many launches of nothing; note the times for a record.
 
     Args:
@@ -52,7 +55,9 @@ def measure_last(
         # Once more, in the same order: what ran just before may change a time.
         ways |= {(f"{RECOMPUTED}, again", count): recompute, (f"{CACHED}, again", count): extend}
         ways.setdefault((NOTHING, 1), network.launch_nothing)
-    runs = timing.measure_interleaved(ways, opencl.name(queue.device), timing.ENOUGH, warmup=2, on=queue)
+    with timing.Load() as load:
+        runs = Runs(timing.measure_interleaved(ways, opencl.name(queue.device), timing.ENOUGH, warmup=2, on=queue))
+    runs.others = load.others
     for (way, count), run in runs.items():
         amount = f"one piece of {'one digit' if count == 1 else f'{count:,} digits'}"
         records.add_run(run, amount=amount, label=_find_label(way, count))
@@ -80,11 +85,11 @@ def describe_gain(runs: Runs, count: int) -> str:
         count: digits that are written side by side.
     """
     before, after = (_pool_twins(runs, way, count) for way in (RECOMPUTED, CACHED))
-    if timing.is_clear(before, after):
-        is_beyond_rows = before.median > PIECES * after.median
+    if timing.is_claimable(before, after, others=runs.others):
+        is_beyond_rows = before.median > PIECES * timing.find_slowdown(runs.others) * after.median
         remark = f" {PIECES} times fewer rows don't explain all of that." if is_beyond_rows else ""
-        return f"{timing.describe_gain(before, after)}.{remark}"
-    return " ".join(timing.compare(before, after).split()).partition(": ")[2]
+        return f"{timing.describe_gain(before, after, others=runs.others)}.{remark}"
+    return " ".join(timing.compare(before, after, others=runs.others).split()).partition(": ")[2]
 
 
 def tabulate_last(runs: Runs) -> Table:
@@ -107,6 +112,8 @@ def tabulate_last(runs: Runs) -> Table:
         rows.append((name, timing.duration(run.median), f"{low} to {high}", recorded))
         if way == CACHED:
             below.append(f"With the cache, {_describe_digits(count)}: {describe_gain(runs, count)}")
+    if busy := timing.describe_slowdown(runs.others, AGAIN):
+        below.insert(1, busy)
     rows.sort(key=lambda row: row[0] == NOTHING)
     headers = ("way", "time of a place", "middle half", "recorded time")
     return Table(rows, headers, [*below, *column.below])
