@@ -142,7 +142,9 @@ def test_what_was_recorded_of_plaidml_differs_from_the_second_step_on(capsys):
     assert json.loads(plaidml.RESULTS.read_text(encoding="utf-8"))["cnn"]["batch"] == 128
 
 
-@pytest.mark.parametrize(("empty", "verdict"), [(0, "not done yet: for the steps ["), (-1, "not yet: for the steps []")])
+@pytest.mark.parametrize(
+    ("empty", "verdict"), [(0, "not done yet: for the steps ["), (-1, "not yet: for the steps []")]
+)
 def test_a_kernel_that_writes_nothing_is_told_for_which_steps(empty, verdict, monkeypatch, capsys):
     monkeypatch.setenv(checks.SAME_PROCESS, "1")
     silent, head = lesson_06b._CHAINS[empty], lesson_06b.write_kernel([]).splitlines()[0]
