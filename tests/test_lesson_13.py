@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 
+from helpers.devices.host import package_owners
 from helpers.lessons import lesson_13, lesson_13b
 
 
@@ -59,6 +60,17 @@ def test_a_test_that_convicts_an_innocent_run_is_told_which(images, capsys):
 def test_a_wrong_cause_is_answered_with_what_the_experiment_prints(capsys):
     lesson_13b.check_diagnose(lambda env: "all files gone")
     assert "diagnose returned 'all files gone'. There a program prints" in " ".join(capsys.readouterr().out.split())
+
+
+def test_an_empty_file_of_two_packages_is_no_fault(tmp_path):
+    for name in ("nvidia-nvtx-cu12", "nvidia-cuda-runtime-cu12"):
+        info = tmp_path / f"{name.replace('-', '_')}-12.6.77.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 12.6.77\n")
+        (info / "RECORD").write_text(f"nvidia/__init__.py,sha256=47DEQ,0\n{name}.py,,\nshared.py,sha256=1,12\n")
+    owners = package_owners(tmp_path)
+    assert sorted(owners) == ["nvidia-cuda-runtime-cu12.py", "nvidia-nvtx-cu12.py", "shared.py"]
+    assert len(owners["shared.py"]) == 2
 
 
 def test_nothing_is_left_of_an_environment():

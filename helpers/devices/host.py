@@ -272,6 +272,8 @@ def _run_tool(*command: str) -> str:
 def package_owners(folder: str | Path | None = None, names: tuple[str, ...] = ()) -> dict[str, list[str]]:
     """Return for each file of code the packages whose RECORD lists it; lesson 13b shows it.
 
+    Empty files are left out: NVIDIA's wheels share an empty nvidia/__init__.py, and none needs it.
+
     Args:
         folder: where the packages lie; None for this environment.
         names: of the packages that are asked for; all of them if empty.
@@ -282,7 +284,7 @@ def package_owners(folder: str | Path | None = None, names: tuple[str, ...] = ()
         if not name or (names and name not in names):
             continue
         for line in (package.read_text("RECORD") or "").splitlines():
-            file = line.rsplit(",", 2)[0]
-            if re.search(r"\.(py|so[.\d]*|pyd|dll)$", file):
+            file, *hash_and_size = line.rsplit(",", 2)
+            if hash_and_size[-1:] != ["0"] and re.search(r"\.(py|so[.\d]*|pyd|dll)$", file):
                 packages.setdefault(file, []).append(name)
     return packages

@@ -30,7 +30,7 @@ def draw_losses(runs: Mapping[str, Sequence[float]], title: str) -> None:
         runs: by name the losses, one a step; a multiple of SMOOTHED steps.
         title: the message of the figure.
     """
-    looks = ((BLUE, "-", 2), (ORANGE, "--", 2), (GREEN, "-.", 1.6), (RED, ":", 1.2))
+    looks = ((BLUE, "-", 2), (ORANGE, "--", 2), (GREEN, "-.", 1.6), (RED, ":", 3.5))  # the last may lie on the first
     words = []
     with figure(7.5, 2.8, title) as (drawn, axes):
         axes.axhline(np.log(10), color=GREY, label="guessing: 2.30")
@@ -43,7 +43,7 @@ def draw_losses(runs: Mapping[str, Sequence[float]], title: str) -> None:
         axes.set(xlabel="step", ylabel=f"loss, mean of {SMOOTHED} steps")
         if max(map(max, runs.values())) > 10:
             axes.set(yscale="log", yticks=(1, 10, 100), yticklabels=("1", "10", "100"))
-            axes.set_ylim(bottom=0.5)  # a few batches may have almost no loss
+            axes.set_ylim(bottom=1)  # the space below would squeeze the runs near guessing
         drawn.legend(loc="outside right upper", fontsize=9)
     show(drawn, f"{title} Loss by step: {'; '.join(words)}; guessing: 2.30.")
 

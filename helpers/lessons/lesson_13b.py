@@ -279,9 +279,10 @@ def check_diagnose(learner: Callable[[Scratch], str]) -> Iterator[str]:
                 experiment = WITHOUT
             printed = EXPERIMENTS[experiment](env)
             printed = printed.splitlines()[-1:] if experiment == LIST else printed.splitlines()
+            shown = repr(" | ".join(printed)) if printed else "nothing"
             raise NotYet(
                 f"for {letter} diagnose returned {named!r}. There a program prints "
                 f"{' | '.join(env.python(STATE).splitlines())!r}, "
-                f"and {experiment} prints {' | '.join(printed) or 'nothing'}."
+                f"and {experiment} prints {shown}."
             )
     yield f"{len(INSTALLATIONS)} installations"

@@ -120,10 +120,10 @@ def _expect_launch(where: str, name: str, call: Mapping[str, Any], count: int) -
     """Refuse a launch with another pipeline or group than `name`'s, or with another number of workgroups."""
     if call["group"] != f"{name}.group" and call.get("elsewhere"):
         raise checks.NotYet(f"{where}: {call['elsewhere']} sets another group. The kernel declares `@group(0)`.")
-    for kind in ("pipeline", "group"):
+    for kind, other in (("pipeline", "group"), ("group", "pipeline")):
         if call[kind] != f"{name}.{kind}":
             raise checks.NotYet(
-                f"{where}: expected {name}.{kind}, came {call[kind] or 'none'}. A group needs its own pipeline."
+                f"{where}: expected {name}.{kind}, came {call[kind] or 'none'}. A {other} needs its own {kind}."
             )
     sizes, expected = call["groups"], -(-count // GROUP)
     came = f"dispatchWorkgroups({', '.join('NaN' if size is None else f'{size:.10g}' for size in sizes)})"

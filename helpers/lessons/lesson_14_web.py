@@ -301,6 +301,10 @@ def judge_dense(source: str) -> str:
             "there were no bias": (np.maximum(sums, 0) if relu else sums).ravel(),
             "the bias were added after ReLU": (np.maximum(sums, 0) + bias).ravel(),
         }
+        by_column = (inputs @ weights.reshape(n, k).T + bias, plain.T)  # what two wrong ways to count would write
+        swapped = [(np.maximum(wrong, 0) if relu else wrong).ravel() for wrong in by_column]
+        ideas["`weights` were stored column by column"] = swapped[0]
+        ideas["`outputs` were stored column by column"] = swapped[1]
         sizes = {4: np.array([m, n, k, relu], np.uint32)}
         arrays = {0: wgsl_checks.pad(inputs), 1: wgsl_checks.pad(weights), 2: wgsl_checks.pad(bias)}
         words = f"m, n, k, relu = {m}, {n}, {k}, {relu}"
@@ -330,12 +334,13 @@ def judge_largest(source: str) -> str:
         outputs = rng.standard_normal((m, 10)).astype(np.float32) - 3  # mostly below 0: a search from 0.0 on fails
         outputs[::3] *= 1e30 * np.sign(-outputs[::3])  # and far below: so does one from any other number
         outputs[1::3, rng.integers(1, 10)] = outputs[1::3].max(1)  # two largest: the smaller digit counts, as in argmax
-        outputs[2::3, rng.integers(3, 10)] = 2.5  # above 0, in another place than 2: the number itself is no digit
+        outputs[2::3, rng.integers(3, 10)] = 30.5  # the largest without its sign, too, and the number itself no digit
         arrays = {0: wgsl_checks.pad(outputs), 2: np.array([m], np.uint32)}
         ideas = {
             "the search began with the number 0.0": np.where(outputs.max(1) > 0, outputs.argmax(1), 0),
             "the last of equal numbers counted": 9 - outputs[:, ::-1].argmax(1),
             "the smallest number counted": outputs.argmin(1),
+            "the signs did not count": np.abs(outputs).argmax(1),
             "the largest number itself were written, as a `u32`, and not its place": outputs.max(1)
             .clip(0)
             .astype("u4"),
