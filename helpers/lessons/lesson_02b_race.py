@@ -289,7 +289,10 @@ def add_recorded(table: Table, label: str, peak: float) -> Table:
         label: what the product was called there.
         peak: of the device here, in GFLOP/s; NaN if it was refused.
     """
-    shares = {"percent of cuBLAS": "cuBLAS", "percent of the measured peak": "the measured peak"}
+    shares = {
+        "percent of cuBLAS": "cuBLAS",
+        "percent of the measured peak": "the measured peak, fastest run beside fastest run",
+    }
     names = list(dict.fromkeys([*(str(row[0]) for row in table.rows), "CLBlast", "cuBLAS"]))
     column = records.find_column("02b", (*names, "peak", *shares))
     here = {row[0]: row for row in table.rows}
