@@ -50,13 +50,17 @@ def tabulate_erased(looked: np.ndarray, ink: np.ndarray, count_changed: Callable
     images, most = np.arange(m), np.where(ink > 0, looked, -1).argmax(axis=1)
     alike = 1 + transformer.SIDE**2 - np.abs(ink - ink[images, most][:, None])
     alike[images, most] = 0
-    found = {
-        "that gets most attention": count_changed(looked),
-        "another, with about as much ink": count_changed(alike),
-        "that has most ink": count_changed(ink),
+    maps = {
+        "that gets most attention": looked,
+        "another, with about as much ink": alike,
+        "that has most ink": ink,
     }
+    found = {way: count_changed(numbers) for way, numbers in maps.items()}
     ends = {way: _find_ends(changed, m) for way, changed in found.items()}
-    rows = [(way, f"{n:,} of {m:,}", "{:,.0f} to {:,.0f}".format(*ends[way])) for way, n in found.items()]
+    rows = []
+    for way, n in found.items():
+        erased = ink[images, np.where(ink > 0, maps[way], -1).argmax(axis=1)].mean()
+        rows.append((way, f"{erased:.1f}", f"{n:,} of {m:,}", "{:,.0f} to {:,.0f}".format(*ends[way])))
     attention, other, by_ink = ends.values()
     below = [
         f"Without the piece that gets most attention, {m - found['that gets most attention']:,} of {m:,} answers stay "
@@ -64,7 +68,7 @@ def tabulate_erased(looked: np.ndarray, ink: np.ndarray, count_changed: Callable
         f"Most attention beside as much ink: {_compare(attention, other)}.",
         f"Most ink beside most attention: {_compare(by_ink, attention)}.",
     ]
-    return Table(rows, ("erased: the piece with ink", "answers that change", "95 % interval (lesson 04b)"), below)
+    return Table(rows, ("erased: the piece with ink", "its ink (mean)", "answers that change", "95 % interval (lesson 04b)"), below)
 
 
 def _find_ends(changed: int, m: int) -> tuple[float, float]:
