@@ -309,13 +309,18 @@ def make_cnn_weights() -> list[np.ndarray]:
 
 
 def read_recorded_losses(dataset: str) -> dict[str, list[float]]:
-    """Return the recorded losses of PlaidML's Keras and of Keras 3, and print their origin; empty without MNIST."""
-    if dataset != "MNIST":
-        print(f"The losses were recorded on MNIST. Here is another dataset, {dataset}: nothing to compare.")
-        return {}
+    """Return the recorded losses of PlaidML's Keras and of Keras 3, and print their origin.
+
+    Beside another dataset than MNIST, they are printed alone: the result is empty.
+    """
     known = json.loads(plaidml.RESULTS.read_text(encoding="utf-8"))["cnn"]
     print(f"Recorded on {known['date']} on {known['machine']}: {known['batch']} images of {known['dataset']} a step.")
-    return {"PlaidML 0.7.0": known["plaidml"][0], known["keras_version"]: known["keras"][0]}
+    recorded = {"PlaidML 0.7.0": known["plaidml"][0], known["keras_version"]: known["keras"][0]}
+    if dataset == "MNIST":
+        return recorded
+    print(make_losses_table(recorded))
+    print(f"Don't compare them with the losses below: here is another dataset, {dataset}.")
+    return {}
 
 
 def make_losses_table(found: Mapping[str, Sequence[float]]) -> Table:
