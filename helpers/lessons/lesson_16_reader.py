@@ -68,7 +68,11 @@ def tabulate_erased(looked: np.ndarray, ink: np.ndarray, count_changed: Callable
         f"Most attention beside as much ink: {_compare(attention, other)}.",
         f"Most ink beside most attention: {_compare(by_ink, attention)}.",
     ]
-    return Table(rows, ("erased: the piece with ink", "its ink (mean)", "answers that change", "95 % interval (lesson 04b)"), below)
+    return Table(
+        rows,
+        ("erased: the piece with ink", "its ink (mean)", "answers that change", "95 % interval (lesson 04b)"),
+        below,
+    )
 
 
 def _find_ends(changed: int, m: int) -> tuple[float, float]:
