@@ -177,8 +177,8 @@ def write(path: Path, machine: Machine, notes: Iterable[Note]) -> None:
     before = read(path) if path.exists() else None
     kept = dict(before.notes) if before else {}
     for each in notes:
-        is_here = find_hardware(each.device) == find_hardware(machine.device)
-        kept[each.lesson, each.label] = replace(each, device="" if is_here else each.device)
+        reached = find_hardware(each.device) if machine.kind == "gpu" else each.device  # NumPy is another way to a CPU
+        kept[each.lesson, each.label] = replace(each, device="" if reached == machine.device else each.device)
     header = json.dumps(asdict(machine), indent=1, ensure_ascii=False).removesuffix("\n}")
     lines = []
     for _, each in sorted(kept.items(), key=lambda pair: pair[0][0]):  # by lesson, in the order of measuring
