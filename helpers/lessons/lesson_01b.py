@@ -369,7 +369,7 @@ def _find_shares(speeds: Mapping[int, float]) -> tuple[list[int], list[float]]:
 
 def _draw_recorded(axes: Axes, curve: Curve, color: str) -> str:
     """Draw a GPU's curve, dotted, for one group or for groups of one size, and return it in words; "" without one."""
-    for record in reversed(records.read_all()):  # of several GPUs the last, as in the tables
+    for record in records.read_all():
         recorded = _find_recorded(record, is_one_group=curve.groups == ONE_GROUP)
         if recorded:
             name = f"recorded, {recorded.groups}, best: {format_number(recorded.best)} GFLOP/s"

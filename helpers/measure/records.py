@@ -191,8 +191,8 @@ def write(path: Path, machine: Machine, notes: Iterable[Note]) -> None:
 
 @functools.cache
 def read_all(folder: Path = FOLDER) -> tuple[Record, ...]:
-    """Return the records of GPUs in a folder, in the order of their files' names."""
-    records = (read(path) for path in sorted(folder.glob("*.json")))
+    """Return the records of GPUs in a folder, by their files' names, the last one first: lessons prefer the first."""
+    records = (read(path) for path in sorted(folder.glob("*.json"), reverse=True))
     return tuple(record for record in records if record and record.machine.kind == "gpu")
 
 
@@ -214,7 +214,7 @@ class Column:
 
 
 def find_column(lesson: str, labels: Iterable[str], folder: Path = FOLDER) -> Column:
-    """Return what the GPU with the most of these numbers reached; of several such GPUs, the last in `read_all`.
+    """Return what the GPU with the most of these numbers reached; of several such GPUs, the first of `read_all`.
 
     Args:
         lesson: its number, such as 02b.
@@ -225,7 +225,7 @@ def find_column(lesson: str, labels: Iterable[str], folder: Path = FOLDER) -> Co
     notes: dict[str, Note] = {}
     for record in read_all(folder):
         found = {label: record.notes[lesson, label] for label in labels if (lesson, label) in record.notes}
-        if found and len(found) >= len(notes):
+        if len(found) > len(notes):
             notes, below = found, _describe_origin(lesson, record.machine, found)
             device = record.machine.device
     return Column(notes, [_format_cell(notes.get(label)) for label in labels], below, device)
